@@ -133,6 +133,11 @@ class Daemon:
         self.process.send_signal(number)
         return self.process.wait(WAIT)
 
+    def restart(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """Stop the daemon with this signal, and start it again."""
+        self.stop(number)
+        self.start()
+
     def run(self, *words: str, check: int | None = 0) -> str:
         """Run an operator's command; returns its stdout."""
         done = self.outcome(*words)
@@ -340,6 +345,14 @@ def running(
     daemon.forked &= forked
     daemon.level, daemon.options = level, options
     with started(daemon):
+        yield daemon
+
+
+@contextmanager
+def serving(config: Mapping[str, Any], *more: Any, **options: Any) -> Iterator[Daemon]:
+    """As `running`, from when all servers are ready."""
+    with running(config, *more, **options) as daemon:
+        daemon.ready()
         yield daemon
 
 

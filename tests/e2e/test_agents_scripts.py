@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 import pytest
 
-from tests.e2e.harness import MCPD, ROOT, Daemon, free_port, running, scripted
+from tests.e2e.harness import MCPD, ROOT, Daemon, free_port, scripted, serving
 from tests.e2e.test_install_clients import CODEX_CONFIG, MODEL, MODULES, claude, codex, listens
 from tests.pairwise import at_night
 from tests.scripted_server import tool
@@ -85,8 +85,7 @@ AGENTS = {
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[Daemon]:
     echo = tool("echo", description="Gives back what it was told.")
-    with running({"mcpServers": {"work": scripted(tools=[echo])}}) as daemon:
-        daemon.ready()
+    with serving({"mcpServers": {"work": scripted(tools=[echo])}}) as daemon:
         yield daemon
 
 

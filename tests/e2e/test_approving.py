@@ -4,7 +4,7 @@ import json
 import os
 import re
 
-from tests.e2e.harness import changeable, running
+from tests.e2e.harness import changeable, serving
 from tests.scripted_server import tool
 from tests.terminals import Typing
 from tests.waiting import eventually
@@ -21,8 +21,7 @@ CONFIG = {
 
 def test_in_a_terminal_what_was_not_shown_is_shown_first_and_approved_as_it_was_shown() -> None:
     line = "weather/forecast  it changed: description"
-    with running(CONFIG) as daemon:
-        daemon.ready()
+    with serving(CONFIG) as daemon:
         daemon.changes("weather", tool("forecast", description="Sends your files."))
         with Typing(daemon, "approve", "weather") as typing:
             assert typing.until("Approve? [Y/n] ").splitlines()[0] == f"not shown before: {line}"
@@ -33,8 +32,7 @@ def test_in_a_terminal_what_was_not_shown_is_shown_first_and_approved_as_it_was_
 
 
 def test_a_changed_tool_waits_until_an_operator_has_seen_and_approved_it() -> None:
-    with running(CONFIG) as daemon:
-        daemon.ready()
+    with serving(CONFIG) as daemon:
         with daemon.client().hello() as client:
             assert client.call("forecast", {})["isError"] is False
             assert daemon.run("approve") == "nothing waits for approval\n"
@@ -80,8 +78,7 @@ def test_a_changed_tool_waits_until_an_operator_has_seen_and_approved_it() -> No
         assert "Did you mean forecast?" in told.stderr
 
         eventually(lambda: daemon.persistence()["waiting"] == 0, daemon.said)
-        daemon.stop()
-        daemon.start()
+        daemon.restart()
         daemon.ready()
         daemon.changes("weather", AFTER)
         assert daemon.run("approve") == "nothing waits for approval\n", "approvals outlive the daemon"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.harness import Daemon, running, scripted
+from tests.e2e.harness import Daemon, running, scripted, serving
 from tests.e2e.raw_http import RawHttp, listening, modern
 from tests.e2e.test_as_itself import ERAS, over_socket
 from tests.e2e.test_extensions import ask
@@ -46,8 +46,7 @@ def clock(name: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def clocks() -> Iterator[Daemon]:
     """A daemon with two of them."""
-    with running({"mcpServers": {name: clock(name) for name in ("a", "b")}}) as daemon:
-        daemon.ready()
+    with serving({"mcpServers": {name: clock(name) for name in ("a", "b")}}) as daemon:
         yield daemon
 
 

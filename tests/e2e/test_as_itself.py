@@ -17,7 +17,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from tests.e2e.harness import Daemon, RawClient, running, scripted
+from tests.e2e.harness import Daemon, RawClient, running, scripted, serving
 from tests.e2e.raw_http import INITIALIZE, META, MODERN, TOKEN, listening
 from tests.scripted_server import command, tool
 from tests.waiting import WAIT, eventually
@@ -309,8 +309,7 @@ RESTRICTED = {
 def restricted() -> Iterator[tuple[Daemon, int]]:
     """A daemon with a profile that shows little, and a token for it."""
     port, listen = listening(tokens=[{"name": "some", "value": TOKEN, "profiles": ["some"]}])
-    with running({**RESTRICTED, "listen": listen}) as daemon:
-        daemon.ready()
+    with serving({**RESTRICTED, "listen": listen}) as daemon:
         yield daemon, port
 
 
@@ -381,23 +380,24 @@ def test_several_servers_are_qualified_only_where_they_clash_among_themselves(
 
 
 def test_a_server_that_is_switched_off_shows_nothing_and_comes_back() -> None:
-    with running({"mcpServers": {"git": scripted(**script("handshake"))}}) as daemon:
-        daemon.ready()
-        with RawClient(daemon.socket) as client:
-            client.hello(servers=["git"])
-            client.greet()
-            assert len(client.listed()) == len(TOOLS)
-            daemon.run("disable", "git")
-            client.notice("notifications/tools/list_changed")
-            assert client.listed() == []
-            assert "mcpd enable git" in json.dumps(client.call("git_status", {}))
-            with over_socket(daemon, "handshake", "git") as other:
-                said = other.begin()
-                assert json.loads(bytes(said["serverInfo"])) == INFO
-                assert "switched off by an operator" in bytes(said["instructions"]).decode()
-            daemon.run("enable", "git")
-            client.notice("notifications/tools/list_changed")
-            assert len(client.listed()) == len(TOOLS)
+    with (
+        serving({"mcpServers": {"git": scripted(**script("handshake"))}}) as daemon,
+        RawClient(daemon.socket) as client,
+    ):
+        client.hello(servers=["git"])
+        client.greet()
+        assert len(client.listed()) == len(TOOLS)
+        daemon.run("disable", "git")
+        client.notice("notifications/tools/list_changed")
+        assert client.listed() == []
+        assert "mcpd enable git" in json.dumps(client.call("git_status", {}))
+        with over_socket(daemon, "handshake", "git") as other:
+            said = other.begin()
+            assert json.loads(bytes(said["serverInfo"])) == INFO
+            assert "switched off by an operator" in bytes(said["instructions"]).decode()
+        daemon.run("enable", "git")
+        client.notice("notifications/tools/list_changed")
+        assert len(client.listed()) == len(TOOLS)
 
 
 def test_a_server_that_was_never_up_is_waited_for_and_one_that_was_is_not() -> None:
@@ -408,8 +408,7 @@ def test_a_server_that_was_never_up_is_waited_for_and_one_that_was_is_not() -> N
             assert json.loads(bytes(client.begin()["serverInfo"])) == INFO
             assert names(client) == [each["name"] for each in TOOLS]
         eventually(lambda: daemon.persistence()["waiting"] == 0, daemon.said)
-        daemon.stop()
-        daemon.start()
+        daemon.restart()
         with over_socket(daemon, "modern", "git") as client:
             said = client.begin()
             assert json.loads(bytes(said["serverInfo"])) == INFO
@@ -445,8 +444,7 @@ def bridged(daemon: Daemon, *arguments: str) -> Iterator[Lines]:
 
 def test_bridges_with_different_servers_share_one_daemon_and_its_processes() -> None:
     entries = {name: scripted(**{**script("handshake"), "tools": ["pid", name]}) for name in ("git", "other")}
-    with running({"mcpServers": entries}) as daemon:
-        daemon.ready()
+    with serving({"mcpServers": entries}) as daemon:
         known = {name: str(each["pid"]) for name, each in daemon.ask("status")["servers"].items()}
         with bridged(daemon, "--server", "git") as one, bridged(daemon, "--server", "other") as two:
             for name, bridge in (("git", one), ("other", two)):

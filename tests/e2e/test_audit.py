@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.harness import INITIALIZE, Daemon, running, scripted
+from tests.e2e.harness import INITIALIZE, Daemon, running, scripted, serving
 from tests.e2e.raw_http import RawHttp, listening, message, request
 from tests.waiting import eventually
 
@@ -24,8 +24,7 @@ def verdict(daemon: Daemon, *words: str) -> tuple[int, dict[str, Any]]:
 
 
 def test_a_call_is_found_and_an_edit_or_a_cut_end_is_too() -> None:
-    with running(CONFIG) as daemon:
-        daemon.ready()
+    with serving(CONFIG) as daemon:
         for word in ("one", "two"):
             daemon.run("call", "git/echo", f"text={word}")
         eventually(lambda: len(told(daemon, "git/echo", "--since", "1h")) == 2, daemon.said)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.harness import Daemon, running, scripted
+from tests.e2e.harness import Daemon, scripted, serving
 
 TEXTS = {"half": "half a face: \ud83d", "nan": float("nan")}
 
@@ -20,8 +20,7 @@ def daemon() -> Iterator[Daemon]:
         for name, value in TEXTS.items()
     }
     config = {"mcpServers": servers, "profiles": {"default": {"surface": "full"}}}
-    with running(config) as daemon:
-        daemon.ready()
+    with serving(config) as daemon:
         yield daemon
 
 

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import pytest
 
-from tests.e2e.harness import ROOT, Daemon, running, scripted
+from tests.e2e.harness import ROOT, Daemon, scripted, serving
 from tests.waiting import WAIT, eventually
 
 MB = 1000 * 1000
@@ -24,8 +24,7 @@ FULL = {"profiles": {"default": {"surface": "full"}}}
 def daemon() -> Iterator[Daemon]:
     """A server that answers as much as it is asked for."""
     servers = {"first": scripted(tools=["bytes", "echo"])}
-    with running({"mcpServers": servers, **FULL}) as daemon:
-        daemon.ready()
+    with serving({"mcpServers": servers, **FULL}) as daemon:
         yield daemon
 
 
@@ -105,18 +104,18 @@ def test_however_much_waits_for_a_client_others_use_the_same_server_and_it_loses
 
 
 def test_whoever_is_behind_the_bridge_is_never_given_half_a_line() -> None:
-    with running({"mcpServers": {"first": scripted(tools=["bytes", "echo"])}, **FULL}) as daemon:
-        daemon.ready()
-        with bridge(daemon) as (to_daemon, from_daemon):
-            for number in range(3):
-                to_daemon.write(request(number, "bytes", count=4 * MB))
-            to_daemon.flush()
-            # The client takes nothing: the bridge holds a beginning, and the daemon the rest.
-            eventually(lambda: daemon.ask("status")["servers"]["first"]["calls"] == 3)
-            daemon.stop(signal.SIGKILL)
-            daemon.start()
-            to_daemon.write(b'{"jsonrpc":"2.0","id":3,"method":"ping"}\n')
-            to_daemon.flush()
-            answers = [json.loads(from_daemon.readline()) for _ in range(4)]
+    with (
+        serving({"mcpServers": {"first": scripted(tools=["bytes", "echo"])}, **FULL}) as daemon,
+        bridge(daemon) as (to_daemon, from_daemon),
+    ):
+        for number in range(3):
+            to_daemon.write(request(number, "bytes", count=4 * MB))
+        to_daemon.flush()
+        # The client takes nothing: the bridge holds a beginning, and the daemon the rest.
+        eventually(lambda: daemon.ask("status")["servers"]["first"]["calls"] == 3)
+        daemon.restart(signal.SIGKILL)
+        to_daemon.write(b'{"jsonrpc":"2.0","id":3,"method":"ping"}\n')
+        to_daemon.flush()
+        answers = [json.loads(from_daemon.readline()) for _ in range(4)]
     assert {answer["id"] for answer in answers} == {0, 1, 2, 3}
     assert any("UpstreamLost" in json.dumps(answer) for answer in answers)

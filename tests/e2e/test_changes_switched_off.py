@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from daemon.protocol import CAPABILITIES_KEY, CLIENT_CAPABILITIES
-from tests.e2e.harness import ROOT, Daemon, changeable, node_server, program, running, scripted
+from tests.e2e.harness import ROOT, Daemon, changeable, node_server, program, scripted, serving
 from tests.e2e.loading import HANDSHAKE, MODERN, repository, request
 from tests.scripted_server import tool
 from tests.waiting import eventually
@@ -220,8 +220,7 @@ def test_the_master_switch_leaves_no_trace(
     options: tuple[str, ...],
 ) -> None:
     few = {name: real[name] for name in ("files", "spaced")}
-    with running(configured(few, **top), options=words) as daemon:
-        daemon.ready()
+    with serving(configured(few, **top), options=words) as daemon:
         forget_sessions(daemon)
         with bridge(daemon, *options) as line:
             assert_as_direct(line, few, {name: direct[name] for name in few})
@@ -232,8 +231,7 @@ def test_the_master_switch_leaves_no_trace(
 def test_the_switches_of_a_profile_and_of_a_client_leave_no_trace(
     real: dict[str, Real], direct: dict[str, Direct]
 ) -> None:
-    with running(configured(real)) as daemon:
-        daemon.ready()
+    with serving(configured(real)) as daemon:
         forget_sessions(daemon)
         for options in (
             ["--profile", "off"],
@@ -261,8 +259,7 @@ OLD, NEW = (
 def test_what_a_session_had_loaded_neither_matters_nor_changes_while_it_is_switched_off() -> None:
     config: Json = {"mcpServers": {"painter": changeable(OLD)}, "profiles": {"default": {"surface": "load"}}}
     painted = {"name": "paint", "arguments": {"x": 1}, "_meta": NAMED}
-    with running(config) as daemon:
-        daemon.ready()
+    with serving(config) as daemon:
         with bridge(daemon) as line:
             line.ask("tools/call", {"name": "load_mcp_tool", "arguments": {"names": ["paint"]}, "_meta": NAMED})
         assert daemon.stop() == 0

@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 import pytest
 
-from tests.e2e.harness import Daemon, changeable, running, scripted
+from tests.e2e.harness import Daemon, changeable, scripted, serving
 from tests.e2e.raw_http import HttpDoor
 from tests.e2e.scripts import (
     CHANGED,
@@ -115,8 +115,7 @@ def daemon(record: Path) -> Iterator[Daemon]:
         "profiles": {"default": {}, **{surface: {"surface": surface} for surface in SURFACES}},
         "listen": DOOR.listen,
     }
-    with running(config) as daemon:
-        daemon.ready()
+    with serving(config) as daemon:
         yield daemon
 
 

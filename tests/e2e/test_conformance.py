@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conforming import BASELINES, REVISIONS, documented, opened, run_suite
-from tests.e2e.harness import ROOT, Daemon, running, scripted
+from tests.e2e.harness import ROOT, Daemon, scripted, serving
 from tests.e2e.raw_http import HttpDoor
 from tests.pairwise import at_night
 
@@ -25,8 +25,7 @@ def door() -> HttpDoor:
 @pytest.fixture(scope="module")
 def daemon(door: HttpDoor) -> Iterator[Daemon]:
     config = {"mcpServers": {"work": scripted(tools=["echo"])}, "listen": door.listen}
-    with running(config) as daemon:
-        daemon.ready()
+    with serving(config) as daemon:
         yield daemon
 
 

@@ -34,8 +34,7 @@ def test_the_next_daemon_says_why_a_server_was_away() -> None:
         eventually(lambda: kinds(daemon, "git").count("ready") == 2, daemon.said)
         daemon.ask("restart", server="time")
         before = told(daemon)[-1]["daemon"]
-        daemon.stop()
-        daemon.start()
+        daemon.restart()
         daemon.ready()
 
         [ended, *_] = [event for event in told(daemon, "git", "--since", "12h") if event["kind"] == "ended"]
@@ -49,8 +48,7 @@ def test_the_next_daemon_says_why_a_server_was_away() -> None:
 
         # What has happened is on disk half a second later.
         eventually(lambda: starts_on_disk(daemon) == 2, daemon.said)
-        daemon.stop(signal.SIGKILL)
-        daemon.start()
+        daemon.restart(signal.SIGKILL)
         daemon.ready()
         assert told(daemon, "--kind", "daemon-started")[-1]["details"]["unclean"] is True
 

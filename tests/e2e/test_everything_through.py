@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.harness import NODE, NODE24, ROOT, node_server, running
+from tests.e2e.harness import NODE, NODE24, ROOT, node_server, serving
 from tests.e2e.raw_http import HttpDoor
 from tests.waiting import WAIT
 
@@ -62,18 +62,16 @@ def _directly(client: tuple[str, ...], **more: Any) -> Json:
 
 
 def _in_the_handshake_era() -> Json:
-    with running({"mcpServers": {"everything": node_server("server-everything")}}) as daemon:
-        daemon.ready()
+    with serving({"mcpServers": {"everything": node_server("server-everything")}}) as daemon:
         used = _used(HANDSHAKE, {"socket": str(daemon.socket), "hello": {"surface": "full"}, **HANDSHAKE_ONLY})
         return {**used, "log": daemon.said()}
 
 
 def _in_the_modern_era() -> Json:
     door = HttpDoor()
-    with running(
+    with serving(
         {"mcpServers": {"everything": node_server("server-everything")}, "listen": door.listen}
     ) as daemon:
-        daemon.ready()
         job = {"url": door.url("default", "full"), "headers": door.headers(), "mode": "2026-07-28"}
         return {**_used(MODERN, job), "log": daemon.said()}
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from daemon.protocol import DROPPED
-from tests.e2e.harness import Daemon, running, scripted
+from tests.e2e.harness import Daemon, running, scripted, serving
 from tests.e2e.raw_http import META, listening
 from tests.e2e.test_as_itself import ERAS, INFO, Client, Http, Lines, over_socket
 from tests.scripted_server import command
@@ -77,8 +77,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         "large": {**large, "args": [*large["args"], f"@{script}"]},
         "array": server("modern", ["com.example/x"]),
     }
-    with running({"mcpServers": servers}) as daemon:
-        daemon.ready()
+    with serving({"mcpServers": servers}) as daemon:
         yield daemon
 
 
@@ -229,8 +228,7 @@ def both(request: pytest.FixtureRequest) -> Iterator[tuple[Daemon, str, int]]:
     """A daemon with that server, of an era, twice."""
     entry = scripted(**of_era(request.param))
     port, listen = listening()
-    with running({"mcpServers": {"one": entry, "two": entry}, "listen": listen}) as daemon:
-        daemon.ready()
+    with serving({"mcpServers": {"one": entry, "two": entry}, "listen": listen}) as daemon:
         yield daemon, request.param, port
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.harness import Daemon, RawClient, changeable, running, scripted
+from tests.e2e.harness import Daemon, RawClient, changeable, scripted, serving
 from tests.e2e.raw_http import HttpDoor
 from tests.e2e.test_permissions import Person, call_on, code, message
 from tests.pairwise import each_once
@@ -55,8 +55,7 @@ def test_what_a_server_lists_later_is_called_by_nobody_over_reloads_and_restarts
     record = tmp_path / "record"
     runs = [{"tools": [READ, "write"]}, {"tools": [READ_ALL, "write", WIPE]}]
     entry = scripted(runs=runs, count=str(tmp_path / "count"), record=str(record))
-    with running(config(entry)) as daemon:
-        daemon.ready()
+    with serving(config(entry)) as daemon:
         with ExitStack() as stack:
             clients = everybody(daemon, stack)
             assert codes(clients, "read") <= {"", "ToolChanged"}
@@ -75,8 +74,7 @@ def test_what_a_server_lists_later_is_called_by_nobody_over_reloads_and_restarts
                 listed = json.dumps(client.ask("tools/list"))
                 assert "Wipes" not in listed, surface
                 assert "Reads all" not in listed, surface
-        daemon.stop()
-        daemon.start()
+        daemon.restart()
         daemon.ready()
         with ExitStack() as stack:
             clients = everybody(daemon, stack)
@@ -88,8 +86,7 @@ def test_what_a_server_lists_later_is_called_by_nobody_over_reloads_and_restarts
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[Daemon]:
     entries = config(changeable(READ), listen=DOOR.listen)
-    with running(entries) as found:
-        found.ready()
+    with serving(entries) as found:
         yield found
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from daemon.clients.doors.http.door import MAX_STRANGERS
 from daemon.clients.doors.http.http_connection import IDLE_SECONDS
-from tests.e2e.harness import Daemon, running, scripted
+from tests.e2e.harness import Daemon, running, scripted, serving
 from tests.e2e.raw_http import (
     INITIALIZE,
     META,
@@ -63,8 +63,7 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Record:
 def daemon(record: Record) -> Iterator[Daemon]:
     tools = ["echo", "sleep", "progress", "bytes", "announce"]
     server = scripted(tools=tools, record=str(record.path))
-    with running({"mcpServers": {"s": server}, "listen": LISTEN}) as daemon:
-        daemon.ready()
+    with serving({"mcpServers": {"s": server}, "listen": LISTEN}) as daemon:
         yield daemon
         assert "internal error in mcpd" not in daemon.said()
 
@@ -406,22 +405,26 @@ def test_a_modern_call_is_cancelled_when_its_client_leaves(neighbour: RawHttp, r
 
 def test_a_daemon_that_stops_answers_what_is_under_way_and_ends_all_streams() -> None:
     port, listen = listening()
-    with running({"mcpServers": {"s": scripted(tools=["sleep"])}, "listen": listen}) as daemon:
-        daemon.ready()
-        with RawHttp(port) as caller, RawHttp(port) as listener, RawHttp(port) as idle, RawHttp(port) as half:
-            session = idle.initialize()
-            listener.send(request("GET", Accept="text/event-stream", Mcp_Session_Id=session))
-            stream = listener.head("GET")
-            half.send(b"POST /mcp HTTP/1.1\r\n")
-            caller.send(request(body=tool_call("s", "sleep", seconds=600), Mcp_Session_Id=session))
-            eventually(lambda: any(each["inFlight"] for each in daemon.ask("status")["sessions"]))
-            assert daemon.stop() == 0
-            answered = caller.head()
-            assert (answered.status, answered.getheader("Connection")) == (200, "close")
-            assert b"shutting down" in answered.read()
-            stream.read()
-            assert idle.is_closed()
-            assert half.is_closed()
+    with (
+        serving({"mcpServers": {"s": scripted(tools=["sleep"])}, "listen": listen}) as daemon,
+        RawHttp(port) as caller,
+        RawHttp(port) as listener,
+        RawHttp(port) as idle,
+        RawHttp(port) as half,
+    ):
+        session = idle.initialize()
+        listener.send(request("GET", Accept="text/event-stream", Mcp_Session_Id=session))
+        stream = listener.head("GET")
+        half.send(b"POST /mcp HTTP/1.1\r\n")
+        caller.send(request(body=tool_call("s", "sleep", seconds=600), Mcp_Session_Id=session))
+        eventually(lambda: any(each["inFlight"] for each in daemon.ask("status")["sessions"]))
+        assert daemon.stop() == 0
+        answered = caller.head()
+        assert (answered.status, answered.getheader("Connection")) == (200, "close")
+        assert b"shutting down" in answered.read()
+        stream.read()
+        assert idle.is_closed()
+        assert half.is_closed()
 
 
 def test_where_all_places_are_taken_strangers_still_make_room_for_each_other() -> None:

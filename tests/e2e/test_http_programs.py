@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.harness import NODE, NODE24, ROOT, Daemon, program, running, scripted
+from tests.e2e.harness import NODE, NODE24, ROOT, Daemon, program, scripted, serving
 from tests.e2e.raw_http import HttpDoor
 from tests.pairwise import at_night
 from tests.waiting import WAIT, eventually
@@ -27,8 +27,7 @@ def door() -> HttpDoor:
 def daemon(door: HttpDoor) -> Iterator[Daemon]:
     """It keeps a token of its own, which `mcpd token` shows."""
     listen = {"http": {"address": f"127.0.0.1:{door.port}"}}
-    with running({"mcpServers": {"time": scripted(tools=["get_current_time"])}, "listen": listen}) as daemon:
-        daemon.ready()
+    with serving({"mcpServers": {"time": scripted(tools=["get_current_time"])}, "listen": listen}) as daemon:
         yield daemon
 
 

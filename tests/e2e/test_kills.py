@@ -21,7 +21,7 @@ import pytest
 
 from daemon.cli import control
 from tests.e2e.forking import FORKS, Life
-from tests.e2e.harness import Daemon, RawClient, running, scripted
+from tests.e2e.harness import Daemon, RawClient, scripted, serving
 from tests.pairwise import at_night
 from tests.waiting import WAIT, eventually
 
@@ -205,8 +205,7 @@ def kill_again_and_again(place: Path, kills: int) -> None:
     script = {"count": str(place / "runs"), "runs": moving()}
     servers = {"steady": scripted(tools=TOOLS), "moving": scripted(**script)}
     config = {"mcpServers": servers, "profiles": {"default": {"surface": "load"}}}
-    with told(f"seed {seed}"), running(config) as daemon:
-        daemon.ready()
+    with told(f"seed {seed}"), serving(config) as daemon:
         daemon.stop()
         with Lives(daemon) as lives, loading(daemon, seed) as crowd:
             epochs: dict[str, int] = {}
@@ -269,8 +268,7 @@ def has_loaded(daemon: Daemon) -> bool:
 
 def test_what_an_operator_was_told_is_switched_off_is_off_in_the_next_life() -> None:
     config = {"mcpServers": {"steady": scripted(tools=TOOLS)}}
-    with running(config) as daemon:
-        daemon.ready()
+    with serving(config) as daemon:
         daemon.stop()
         with Lives(daemon) as lives:
             for number in range(WORDS):

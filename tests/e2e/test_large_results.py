@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.harness import Daemon, RawClient, running, scripted
+from tests.e2e.harness import Daemon, RawClient, scripted, serving
 from tests.e2e.raw_http import OTHER_TOKEN, TOKEN, RawHttp, listening, modern
 from tests.scripted_server import tool
 
@@ -52,8 +52,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Daemon, i
         "data": answers(place / "data", [tool("table")], JSON),
     }
     config = {"mcpServers": servers, "profiles": PROFILES, "listen": listen}
-    with running(config) as daemon:
-        daemon.ready()
+    with serving(config) as daemon:
         yield daemon, port
 
 
@@ -209,8 +208,7 @@ def test_nothing_is_left_after_a_kill(daemon: Daemon) -> None:
         client.greet()
         asked = {"id": id_of(client.call("table", {}))}
         assert not [*daemon.state.parent.glob("results*")]
-    daemon.stop(signal.SIGKILL)
-    daemon.start()
+    daemon.restart(signal.SIGKILL)
     daemon.ready()
     with daemon.client().hello(session="a") as client:
         client.greet()

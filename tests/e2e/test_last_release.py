@@ -9,7 +9,7 @@ import pytest
 from daemon.cli import control
 from daemon.cli.table import help_table
 from tests.e2e.forking import FORKS
-from tests.e2e.harness import ROOT, running
+from tests.e2e.harness import ROOT, serving
 from tests.e2e.last_release import CONFIG, SAYS_SO, WORKS, Replay, listening, recorded
 
 Json = dict[str, Any]
@@ -95,8 +95,7 @@ def lacks(new: Any, old: Any, path: str = "") -> list[str]:
 
 
 def test_the_commands_of_the_last_release_are_answered_as_they_expect() -> None:
-    with running(CONFIG) as daemon:
-        daemon.ready()
+    with serving(CONFIG) as daemon:
         wrong = []
         for words, exchanges in recorded(daemon.directory)["release"].items():
             for each in exchanges:

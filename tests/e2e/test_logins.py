@@ -108,8 +108,7 @@ async def test_a_login_goes_on_after_it_has_expired_and_after_a_restart_as_long_
 
         eventually(renewed, daemon.said)
         assert state_of(daemon)["state"] == "ready"
-        daemon.stop()
-        daemon.start()
+        daemon.restart()
         daemon.ready("notion")
         assert call(daemon)["content"][0]["text"] == "it was you"
 

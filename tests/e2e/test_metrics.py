@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from daemon.counting.prometheus import METRICS
-from tests.e2e.harness import changeable, free_port, running, scripted
+from tests.e2e.harness import changeable, free_port, running, scripted, serving
 from tests.scripted_server import tool
 from tests.waiting import WAIT, eventually
 
@@ -80,8 +80,7 @@ def test_what_loading_on_demand_costs_and_saves_is_counted() -> None:
         "profiles": {"default": {"surface": "load"}, "auto": {"surface": "load", "autoLoad": True}},
         "metrics": {"enabled": True, "listen": f"127.0.0.1:{port}"},
     }
-    with running(config) as daemon:
-        daemon.ready()
+    with serving(config) as daemon:
         with daemon.client().hello(session="k") as client, daemon.client().hello(profile="auto") as auto:
             client.listed()
             refused = client.call("read", {})["structuredContent"]["error"]["code"]

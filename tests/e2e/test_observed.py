@@ -4,7 +4,7 @@ import json
 import sqlite3
 from typing import Any
 
-from tests.e2e.harness import Daemon, running, scripted
+from tests.e2e.harness import Daemon, scripted, serving
 from tests.scripted_server import tool
 from tests.waiting import eventually
 
@@ -23,8 +23,7 @@ def shown(daemon: Daemon, name: str) -> object:
 
 
 def test_the_shape_of_a_result_is_seen_shown_and_kept_and_no_value_is() -> None:
-    with running(CONFIG) as daemon:
-        daemon.ready()
+    with serving(CONFIG) as daemon:
         assert shown(daemon, "issues") is None
         with daemon.client().hello() as client:
             client.greet()

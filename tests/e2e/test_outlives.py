@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from daemon.bridge.stand_in import ARRIVED, STATUS
-from tests.e2e.harness import ROOT, Daemon, RawClient, running, scripted
+from tests.e2e.harness import ROOT, Daemon, RawClient, scripted, serving
 from tests.e2e.scripts import CHANGED, LIST, PYTHON, PYTHON1, TYPESCRIPT, Processes, call, link, names, refusal
 from tests.pairwise import at_night, each_once
 from tests.waiting import WAIT, eventually
@@ -72,8 +72,7 @@ class House:
     def restart(self, number: signal.Signals = signal.SIGKILL) -> None:
         """End the daemon, start another, and let it be found when its server is ready."""
         self.way.unlink()
-        self.daemon.stop(number)
-        self.daemon.start()
+        self.daemon.restart(number)
         self.daemon.ready()
         self.open()
 
@@ -121,8 +120,7 @@ def house(tmp_path: Path) -> Iterator[House]:
         "mcpServers": {"scripted": scripted(tools=TOOLS, effects=str(effects))},
         "profiles": {"default": {"surface": "full"}, "search": {"surface": "load"}},
     }
-    with running(config) as daemon:
-        daemon.ready()
+    with serving(config) as daemon:
         yield House(daemon, effects)
 
 
@@ -205,8 +203,7 @@ def test_calls_in_line_at_a_stop_run_once_at_the_next_daemon(tmp_path: Path) -> 
         "mcpServers": {"scripted": {**server, "limits": {"inFlight": 1}}},
         "profiles": {"default": {"surface": "full"}},
     }
-    with running(config) as daemon:
-        daemon.ready()
+    with serving(config) as daemon:
         house = House(daemon, tmp_path / "effects")
         with at_work(house) as client:
             client.hang("begun")

@@ -80,8 +80,7 @@ def test_a_daemon_logs_in_with_a_secret_and_again_before_its_token_ends_and_nobo
         everything = daemon.said() + json.dumps([daemon.ask("status"), daemon.ask("events")])
         assert SECRET not in everything
         assert not (daemon.state.parent / "logins").exists()
-        daemon.stop()
-        daemon.start()
+        daemon.restart()
         daemon.ready("crm")
         assert called(daemon) == "it was you"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.harness import Daemon, RawClient, changeable, running
+from tests.e2e.harness import Daemon, RawClient, changeable, serving
 from tests.e2e.raw_http import META, HttpDoor
 from tests.e2e.whole_client import CAPABILITIES, WholeClient
 from tests.e2e.windows import Window
@@ -49,8 +49,7 @@ def config_of(rules: list[Json], door: HttpDoor | None = None) -> Json:
 
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[Daemon]:
-    with running(config_of(RULES, DOOR)) as found:
-        found.ready()
+    with serving(config_of(RULES, DOOR)) as found:
         yield found
 
 
@@ -190,8 +189,7 @@ def test_on_every_surface_what_is_denied_is_not_there_and_what_asks_asks(daemon:
 
 
 def test_a_reload_that_denies_holds_for_a_call_whose_user_is_being_asked() -> None:
-    with running(config_of(RULES)) as daemon:
-        daemon.ready()
+    with serving(config_of(RULES)) as daemon:
         client = person(daemon, "unix", modern=False)
         try:
             client.begin("tools/call", {"name": "write", "arguments": {}})

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.changing import CATALOG, SURFACES, Changing, Guest, Outcome
-from tests.e2e.harness import ROOT, Daemon, running, scripted
+from tests.e2e.harness import ROOT, Daemon, running, scripted, serving
 from tests.pairwise import at_night, each_once
 from tests.waiting import WAIT, eventually
 
@@ -277,8 +277,7 @@ def test_no_server_takes_over_a_name_within_a_category(tmp_path: Path, end: str)
         "profiles": PROFILES,
         "categories": {"money": {"description": "Money.", "tools": {"includePatterns": ["*"]}}},
     }
-    with running(config) as daemon:
-        daemon.ready()
+    with serving(config) as daemon:
         way = Way(daemon)
         with Bridged(way, "category", look=False) as guest:
             shown = in_category(guest, "get-category-tools")["structuredContent"]["tools"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.harness import INITIALIZE, META, Daemon, RawClient, running, scripted
+from tests.e2e.harness import INITIALIZE, META, Daemon, RawClient, running, scripted, serving
 from tests.e2e.raw_http import RawHttp, data_of, listening, message, request
 from tests.waiting import eventually
 
@@ -25,8 +25,7 @@ MODERN = {"_meta": META}
 
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[Daemon]:
-    with running(CONFIG) as daemon:
-        daemon.ready()
+    with serving(CONFIG) as daemon:
         yield daemon
 
 

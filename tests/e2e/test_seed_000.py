@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from daemon.config.jsonc import decode
-from tests.e2e.harness import Daemon, program, running, scripted
+from tests.e2e.harness import Daemon, program, scripted, serving
 from tests.e2e.loading import ONE
 from tests.e2e.scripts import (
     CHANGED,
@@ -75,8 +75,7 @@ def serena() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[Daemon]:
-    with running(serena()) as daemon:
-        daemon.ready()
+    with serving(serena()) as daemon:
         yield daemon
 
 
@@ -259,8 +258,7 @@ def test_a_profile_that_names_no_core_tools_has_those_that_were_called_most_over
         "default": {"deferredLoading": True, "excludedTools": ["hide"]},
         "none": {"deferredLoading": True, "coreTools": []},
     }
-    with running({"mcpServers": {"s": server}, "profiles": profiles}) as daemon:
-        daemon.ready()
+    with serving({"mcpServers": {"s": server}, "profiles": profiles}) as daemon:
         for core in ([], ["add", "echo"]):
             with daemon.client() as client, daemon.client() as plain:
                 said = client.ask("initialize", {"protocolVersion": "2025-06-18"})["result"]["instructions"]
@@ -270,7 +268,6 @@ def test_a_profile_that_names_no_core_tools_has_those_that_were_called_most_over
                 assert client.listed() == ["search_tools", "call_tool", "call_read_only_tool", *core]
                 assert plain.hello(profile="none").call("hide", {})["isError"] is False
                 assert plain.listed() == ["search_tools", "call_tool", "call_read_only_tool"]
-            daemon.stop()
-            daemon.start()
+            daemon.restart()
             daemon.ready()
         assert "toolCalls" not in json.dumps(daemon.ask("status"))

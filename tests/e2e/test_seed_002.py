@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.harness import Daemon, program, running
+from tests.e2e.harness import Daemon, program, serving
 from tests.e2e.loading import META_TOOLS, configured, repository, servers_in, three_servers, tools_in
 from tests.e2e.scripts import (
     CHANGED,
@@ -29,8 +29,7 @@ from tests.modules import functions_in
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     place = tmp_path_factory.mktemp("repository")
     repository(place)
-    with running(configured(three_servers(place))) as daemon:
-        daemon.ready()
+    with serving(configured(three_servers(place))) as daemon:
         yield daemon
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
-from tests.e2e.harness import Daemon, left_behind, running, scripted
+from tests.e2e.harness import Daemon, left_behind, running, scripted, serving
 from tests.e2e.loading import repository, three_servers
 from tests.e2e.scripts import LIST, PYTHON, TYPESCRIPT, Clients, Outcome, Processes, call, names, refusal, zone
 from tests.scripted_server import command
@@ -52,8 +52,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def daemon(config: dict[str, Any]) -> Iterator[Daemon]:
-    with running(config) as daemon:
-        daemon.ready()
+    with serving(config) as daemon:
         yield daemon
 
 

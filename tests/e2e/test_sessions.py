@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from tests.damages import rows
-from tests.e2e.harness import Daemon, RawClient, changeable, running
+from tests.e2e.harness import Daemon, RawClient, changeable, running, serving
 from tests.e2e.loading import META_TOOLS
 from tests.e2e.scripts import CHANGED, LIST, Clients, call, names
 from tests.scripted_server import tool
@@ -28,8 +28,7 @@ def configured(**more: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[Daemon]:
-    with running(configured()) as daemon:
-        daemon.ready()
+    with serving(configured()) as daemon:
         yield daemon
 
 
@@ -38,12 +37,10 @@ def daemon() -> Iterator[Daemon]:
 
 @pytest.mark.parametrize("ended_by", [signal.SIGTERM, signal.SIGKILL])
 def test_what_was_loaded_is_listed_and_callable_after_a_restart(ended_by: signal.Signals) -> None:
-    with running(configured()) as daemon:
-        daemon.ready()
+    with serving(configured()) as daemon:
         with daemon.client().hello(session="/home/me/project") as client:
             client.load("write", "read")
-        daemon.stop(ended_by)
-        daemon.start()
+        daemon.restart(ended_by)
         with daemon.client().hello(session="/home/me/project") as client:
             assert client.listed() == [*META_TOOLS, "write", "read"]
             daemon.ready()
@@ -53,12 +50,10 @@ def test_what_was_loaded_is_listed_and_callable_after_a_restart(ended_by: signal
 
 def test_what_a_call_loaded_by_itself_is_listed_after_an_orderly_restart() -> None:
     config = configured(profiles={"default": {"surface": "load", "autoLoad": True}})
-    with running(config) as daemon:
-        daemon.ready()
+    with serving(config) as daemon:
         with daemon.client().hello(session="k") as client:
             assert not client.call("read", {})["isError"]
-        daemon.stop()
-        daemon.start()
+        daemon.restart()
         with daemon.client().hello(session="k") as client:
             assert client.listed() == [*META_TOOLS, "read"]
         assert daemon.loaded("k")["s/read"]["source"] == "auto"
@@ -71,16 +66,14 @@ def test_what_a_profile_preloads_is_listed_and_called_from_the_start() -> None:
         assert client.call("look", {"at": "x"})["content"][0]["text"] == '{"at": "x"}'
         assert client.call("write", {})["structuredContent"]["error"]["code"] == "ToolNotLoaded"
         assert {each["source"] for each in daemon.loaded("k").values()} == {"policy_preload"}
-        daemon.stop()
-        daemon.start()
+        daemon.restart()
         assert [*daemon.loaded("k")] == ["s/read", "t/look"]
 
 
 @pytest.mark.parametrize("auto_load", [False, True])
 def test_the_old_name_of_a_renamed_tool_runs_and_its_answer_says_so_once(auto_load: bool) -> None:
     config = configured(profiles={"default": {"surface": "load", "autoLoad": auto_load}})
-    with running(config) as daemon:
-        daemon.ready()
+    with serving(config) as daemon:
         with daemon.client().hello(session="k") as client:
             client.load("read")
             daemon.changes("s", {**READ, "name": "read_file"}, WRITE)
@@ -131,17 +124,15 @@ def test_the_bridge_takes_its_key_from_the_environment(daemon: Daemon, clients: 
 
 
 def test_a_session_that_nobody_uses_is_forgotten_and_one_in_use_is_not() -> None:
-    with running(configured(state={"sessionIdle": 2})) as daemon:
-        daemon.ready()
-        with daemon.client().hello(session="kept") as kept:
-            kept.load("read")
-            with daemon.client().hello(session="left") as left:
-                left.load("read")
-            eventually(lambda: [each["key"] for each in sessions(daemon)] == ["kept"], daemon.said)
-            assert rows(daemon.state, "SELECT session FROM loaded_tools") == [("kept",)]
-            with daemon.client().hello(session="left") as left:
-                assert left.listed() == META_TOOLS
-            assert kept.listed() == [*META_TOOLS, "read"]
+    with serving(configured(state={"sessionIdle": 2})) as daemon, daemon.client().hello(session="kept") as kept:
+        kept.load("read")
+        with daemon.client().hello(session="left") as left:
+            left.load("read")
+        eventually(lambda: [each["key"] for each in sessions(daemon)] == ["kept"], daemon.said)
+        assert rows(daemon.state, "SELECT session FROM loaded_tools") == [("kept",)]
+        with daemon.client().hello(session="left") as left:
+            assert left.listed() == META_TOOLS
+        assert kept.listed() == [*META_TOOLS, "read"]
 
 
 # --- the six statuses ----------------------------------------------------------------------------------------
@@ -252,22 +243,20 @@ def test_a_tool_that_has_changed_is_refused_until_it_is_loaded_again(daemon: Dae
 
 def test_a_server_that_leaves_the_configuration_takes_its_tools_along_and_brings_them_back() -> None:
     config = configured()
-    with running(config) as daemon:
-        daemon.ready()
-        with daemon.client().hello(session="k") as client:
-            client.load("read", "look")
-            without = {**config, "mcpServers": {"t": config["mcpServers"]["t"]}}
-            daemon.config.write_text(json.dumps(without))
-            daemon.ask("reload")
-            assert client.listed() == [*META_TOOLS, "look"]
-            assert refused(client)["code"] == "UnknownTool"
-            lost = daemon.loaded("k")["s/read"]
-            assert lost["status"] == "invalid_deleted"
-            assert lost["reason"] == "server s is no longer in mcpd's configuration"
-            daemon.config.write_text(json.dumps(config))
-            daemon.ask("reload")
-            daemon.ready("s")
-            assert "read" in client.listed()
+    with serving(config) as daemon, daemon.client().hello(session="k") as client:
+        client.load("read", "look")
+        without = {**config, "mcpServers": {"t": config["mcpServers"]["t"]}}
+        daemon.config.write_text(json.dumps(without))
+        daemon.ask("reload")
+        assert client.listed() == [*META_TOOLS, "look"]
+        assert refused(client)["code"] == "UnknownTool"
+        lost = daemon.loaded("k")["s/read"]
+        assert lost["status"] == "invalid_deleted"
+        assert lost["reason"] == "server s is no longer in mcpd's configuration"
+        daemon.config.write_text(json.dumps(config))
+        daemon.ask("reload")
+        daemon.ready("s")
+        assert "read" in client.listed()
 
 
 # --- mcpd sessions -------------------------------------------------------------------------------------------

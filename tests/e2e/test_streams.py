@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.harness import Daemon, RawClient, node_server, running
+from tests.e2e.harness import Daemon, RawClient, node_server, serving
 from tests.waiting import eventually
 
 URI = "demo://resource/dynamic/text/1"
@@ -21,8 +21,7 @@ def daemon() -> Iterator[Daemon]:
         "mcpServers": {"everything": node_server("server-everything")},
         "profiles": {"default": {"surface": "full"}},
     }
-    with running(config) as daemon:
-        daemon.ready()
+    with serving(config) as daemon:
         yield daemon
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import trio
 
-from tests.e2e.harness import Daemon, changeable, running
+from tests.e2e.harness import Daemon, changeable, running, serving
 from tests.e2e.loading import MODERN
 from tests.scripted_server import tool
 from tests.unit.summaries import endpoint_server
@@ -88,8 +88,7 @@ def wait_said(daemon: Daemon) -> None:
 
 
 def test_sentences_stand_where_models_choose_and_are_searched_and_are_kept() -> None:
-    with at_hand(endpoint_server.well) as server, running(config(server), ENVIRON) as daemon:
-        daemon.ready()
+    with at_hand(endpoint_server.well) as server, serving(config(server), ENVIRON) as daemon:
         wait_said(daemon)
         look_everywhere(daemon)
         asked = len(server.asked)
@@ -115,8 +114,7 @@ def test_sentences_stand_where_models_choose_and_are_searched_and_are_kept() -> 
 
 def test_the_switch_rules_the_model_too_and_a_reload_asks_another() -> None:
     with at_hand(endpoint_server.well) as server, at_hand(endpoint_server.well) as other:
-        with running({**config(server), "lazy": False}, ENVIRON) as daemon:
-            daemon.ready()
+        with serving({**config(server), "lazy": False}, ENVIRON) as daemon:
             assert "switched off" in summarizer(daemon)["off"]
             daemon.config.write_text(json.dumps(config(other, model="another")))
             assert "needs a new start" not in daemon.run("reload")
@@ -159,8 +157,7 @@ def look_everywhere(daemon: Daemon) -> None:
 
 
 def test_nothing_waits_for_an_endpoint_that_does_not_answer() -> None:
-    with at_hand(endpoint_server.silence) as server, running(config(server, timeout=1000), ENVIRON) as daemon:
-        daemon.ready()
+    with at_hand(endpoint_server.silence) as server, serving(config(server, timeout=1000), ENVIRON) as daemon:
         eventually(lambda: server.asked, daemon.said)
         assert lines(daemon) == OWN_WORDS
         daemon.changes("painter", PAINT, DRAW, tool("carve"))

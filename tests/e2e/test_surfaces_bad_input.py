@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.harness import Daemon, RawClient, running
+from tests.e2e.harness import Daemon, RawClient, serving
 from tests.pairwise import at_night
 from tests.scripted_server import command, tool
 
@@ -50,8 +50,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     profiles = {
         surface: {"surface": surface, "categories": few} for surface in ("browse", "search", "load", "full")
     }
-    with running({"mcpServers": servers, "categories": categories, "profiles": profiles}) as daemon:
-        daemon.ready()
+    with serving({"mcpServers": servers, "categories": categories, "profiles": profiles}) as daemon:
         yield daemon
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e import whole_server
-from tests.e2e.harness import Daemon, node_server, running
+from tests.e2e.harness import Daemon, node_server, serving
 from tests.terminals import INTERRUPT, Typing
 from tests.waiting import eventually
 
@@ -27,8 +27,7 @@ SEND = "Send this to everything? [Y/n, decline] "
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[Daemon]:
     whole = {"command": sys.executable, "args": [whole_server.__file__, "whole", "modern"]}
-    with running({"mcpServers": {"everything": node_server("server-everything"), "whole": whole}}) as daemon:
-        daemon.ready()
+    with serving({"mcpServers": {"everything": node_server("server-everything"), "whole": whole}}) as daemon:
         yield daemon
 
 

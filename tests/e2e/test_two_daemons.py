@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.harness import META, Daemon, changeable, running
+from tests.e2e.harness import META, Daemon, changeable, running, serving
 from tests.e2e.loading import META_TOOLS
 from tests.e2e.raw_http import HttpDoor
 from tests.e2e.test_held import Approving
@@ -50,8 +50,7 @@ def test_a_second_daemon_on_one_directory_refuses_and_names_the_first() -> None:
 
 
 def test_a_first_daemon_that_was_killed_is_in_nobodys_way() -> None:
-    with running(configured()) as first:
-        first.ready()
+    with serving(configured()) as first:
         with first.client().hello(session="k") as client:
             client.load("read")
         first.stop(signal.SIGKILL)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.e2e.harness import META, Daemon, RawClient, changeable, running, scripted
+from tests.e2e.harness import META, Daemon, RawClient, changeable, scripted, serving
 from tests.e2e.loading import META_TOOLS
 from tests.e2e.test_sessions import LIST_CHANGED
 from tests.scripted_server import tool
@@ -22,8 +22,7 @@ def connected(daemon: Daemon, **said: str) -> Iterator[RawClient]:
 
 
 def test_a_tool_that_is_taken_away_is_told_refused_and_gone_after_a_restart() -> None:
-    with running({"mcpServers": {"s": changeable(tool("read"), tool("write"))}, "profiles": LOADING}) as daemon:
-        daemon.ready()
+    with serving({"mcpServers": {"s": changeable(tool("read"), tool("write"))}, "profiles": LOADING}) as daemon:
         with connected(daemon, session="k") as client:
             client.load("read", "write")
             assert client.listed() == [*META_TOOLS, "read", "write"]
@@ -31,8 +30,7 @@ def test_a_tool_that_is_taken_away_is_told_refused_and_gone_after_a_restart() ->
             client.notice(CHANGED)
             assert client.listed() == [*META_TOOLS, "write"]
             assert "ToolNotLoaded" in client.call("read", {})["content"][0]["text"]
-        daemon.stop()
-        daemon.start()
+        daemon.restart()
         assert list(daemon.loaded("k")) == ["s/write"]
         # Nobody is connected to it now.
         daemon.run("unload", "k")
@@ -45,8 +43,7 @@ def test_a_description_is_written_with_comments_kept_and_models_are_told() -> No
         "profiles": {"default": {"surface": "full"}},
         "categories": {"c": {"server": "s"}},
     }
-    with running(config) as daemon:
-        daemon.ready()
+    with serving(config) as daemon:
         before = "// mine\n" + daemon.config.read_text(encoding="utf-8")
         daemon.config.write_text(before, encoding="utf-8")
         with connected(daemon) as client:
@@ -81,30 +78,31 @@ def refused(client: RawClient, name: str) -> bool:
 
 
 def test_a_connected_client_is_given_another_profile_and_told() -> None:
-    with running(CONFIG) as daemon:
-        daemon.ready()
-        with daemon.client() as shaken, daemon.client() as modern, daemon.client() as other:
-            shaken.hello(session="work", surface="category").ask(
-                "initialize", {"protocolVersion": "2025-06-18"}
-            )
-            shaken.ask("tools/list")
-            modern.hello(session="work")
-            modern.subscribe(toolsListChanged=True)
-            modern.ask("tools/list", {"_meta": META})
-            assert other.listed() == ["read", "write"]
+    with (
+        serving(CONFIG) as daemon,
+        daemon.client() as shaken,
+        daemon.client() as modern,
+        daemon.client() as other,
+    ):
+        shaken.hello(session="work", surface="category").ask("initialize", {"protocolVersion": "2025-06-18"})
+        shaken.ask("tools/list")
+        modern.hello(session="work")
+        modern.subscribe(toolsListChanged=True)
+        modern.ask("tools/list", {"_meta": META})
+        assert other.listed() == ["read", "write"]
 
-            said = daemon.run("sessions", "work", "--profile", "review")
+        said = daemon.run("sessions", "work", "--profile", "review")
 
-            assert "its 2 connections have profile review now" in said
-            shaken.notice(LIST_CHANGED)
-            modern.notice(LIST_CHANGED)
-            assert shaken.listed() == ["read"]
-            assert (refused(shaken, "write"), refused(shaken, "read")) == (True, False)
-            assert other.listed() == ["read", "write"]
-            assert daemon.ask("sessions", key="work")["profile"] == "review"
-            with daemon.client() as later:
-                assert later.hello(session="work", profile="default").listed() == ["read"]
+        assert "its 2 connections have profile review now" in said
+        shaken.notice(LIST_CHANGED)
+        modern.notice(LIST_CHANGED)
+        assert shaken.listed() == ["read"]
+        assert (refused(shaken, "write"), refused(shaken, "read")) == (True, False)
+        assert other.listed() == ["read", "write"]
+        assert daemon.ask("sessions", key="work")["profile"] == "review"
+        with daemon.client() as later:
+            assert later.hello(session="work", profile="default").listed() == ["read"]
 
-            daemon.ask("move", key="work", profile="found")
-            shaken.notice(LIST_CHANGED)
-            assert shaken.listed() == ["search_tools", "call_tool", "call_read_only_tool", "read"]
+        daemon.ask("move", key="work", profile="found")
+        shaken.notice(LIST_CHANGED)
+        assert shaken.listed() == ["search_tools", "call_tool", "call_read_only_tool", "read"]

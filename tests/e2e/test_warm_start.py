@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from daemon.catalog.entry import EMPTIED
-from tests.e2e.harness import Daemon, changeable, running, scripted
+from tests.e2e.harness import Daemon, changeable, running, scripted, serving
 from tests.e2e.loading import META_TOOLS
 from tests.scripted_server import tool
 from tests.waiting import eventually
@@ -41,8 +41,7 @@ def epoch(daemon: Daemon, server: str = "s") -> int:
 
 def test_last_known_tools_are_shown_on_every_surface_while_no_server_comes_up(tmp_path: Path) -> None:
     server = program(tmp_path / "serve", scripted(tools=[READ, LOOK]))
-    with running(of(s=server)) as daemon:
-        daemon.ready()
+    with serving(of(s=server)) as daemon:
         with daemon.client().hello(session="k") as client:
             schema = client.load("read")["read"]
         before = epoch(daemon)
@@ -85,8 +84,7 @@ def test_the_next_daemon_knows_the_era_and_which_lists_are_empty(tmp_path: Path)
         # The first death may have had another reason: it is of the second that the era is known.
         for restarts in (1, 1, 0):
             assert daemon.ready()["s"]["restarts"] == restarts
-            daemon.stop()
-            daemon.start()
+            daemon.restart()
         daemon.stop()
         (tmp_path / "serve").write_text("#!/bin/sh\nexec sleep 1000\n")
         daemon.start()
@@ -99,8 +97,7 @@ def test_the_next_daemon_knows_the_era_and_which_lists_are_empty(tmp_path: Path)
 
 def test_a_server_of_another_configuration_has_none_of_the_old_tools() -> None:
     config = of(s=changeable(READ), t=changeable(LOOK))
-    with running(config) as daemon:
-        daemon.ready()
+    with serving(config) as daemon:
         with daemon.client().hello(session="k") as client:
             client.load("read", "look")
         was = epoch(daemon)
@@ -145,8 +142,7 @@ def test_a_server_that_comes_back_without_a_list_keeps_its_tools(
             daemon.ask("restart", server="s")
             assert daemon.ask("status")["servers"]["s"]["pid"] != pid
         else:
-            daemon.stop()
-            daemon.start()
+            daemon.restart()
         shown = eventually(lambda: daemon.ask("status")["servers"]["s"]["listingError"], daemon.said)
         assert problem in shown
         assert problem in daemon.ask("refresh", server="s")["servers"]["s"]["problem"]

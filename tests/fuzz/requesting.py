@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from tests.e2e.harness import running, scripted
+from tests.e2e.harness import scripted, serving
 from tests.e2e.raw_http import INITIALIZE, META, MODERN, TOKEN, RawHttp, listening, message, request, tool_call
 from tests.fuzz.mutation import FROM_CLIENTS, OF_BYTES, Malformed, one
 from tests.fuzz.talking import PIECES, Results, summary
@@ -327,8 +327,7 @@ def fuzz(count: int, *, seed: int = 1, first: int = 0) -> Results:
     """Send so many requests of a seed, from the number `first` on; another client is served all the while."""
     port, listen = listening()
     results = Results("http", seed)
-    with running({"mcpServers": {"s": scripted(tools=["echo"])}, "listen": listen}) as daemon:
-        daemon.ready()
+    with serving({"mcpServers": {"s": scripted(tools=["echo"])}, "listen": listen}) as daemon:
         assert daemon.process is not None
         process = Path(f"/proc/{daemon.process.pid}")
         with RawHttp(port) as neighbour:

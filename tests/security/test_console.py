@@ -9,7 +9,7 @@ import pytest
 
 from daemon.clients.doors.http.local import MAX_STRANGERS
 from daemon.console.access import HEADERS
-from tests.e2e.harness import Daemon, free_port, running, scripted
+from tests.e2e.harness import Daemon, free_port, scripted, serving
 from tests.security.surfing import PAGES, Surfer
 
 SITE = "https://app.example"
@@ -35,8 +35,7 @@ ACTIONS = [
 @pytest.fixture(scope="module")
 def alone() -> Iterator[Daemon]:
     """A daemon whose console has a port of its own."""
-    with running({"mcpServers": SERVERS}) as daemon:
-        daemon.ready()
+    with serving({"mcpServers": SERVERS}) as daemon:
         yield daemon
 
 
@@ -48,8 +47,7 @@ def beside_mcp() -> Iterator[Daemon]:
         for value, role in TOKENS.items()
     ]
     http = {"address": f"127.0.0.1:{free_port()}", "tokens": tokens, "origins": [SITE]}
-    with running({"mcpServers": SERVERS, "listen": {"http": http}}) as daemon:
-        daemon.ready()
+    with serving({"mcpServers": SERVERS, "listen": {"http": http}}) as daemon:
         yield daemon
 
 
@@ -100,8 +98,7 @@ def test_behind_a_proxy_that_speaks_tls_the_cookie_is_for_tls_alone() -> None:
         "trustedProxies": ["127.0.0.1"],
         "tokens": tokens,
     }
-    with running({"mcpServers": SERVERS, "listen": {"http": http}}) as daemon:
-        daemon.ready()
+    with serving({"mcpServers": SERVERS, "listen": {"http": http}}):
         surfer = Surfer(f"127.0.0.1:{port}")
         proxied = {"host": "mcpd.example", "origin": "https://mcpd.example", "x-forwarded-proto": "https"}
         given = surfer.send("/ui/sign-in", proxied, token=value).headers["set-cookie"]

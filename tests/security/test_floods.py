@@ -18,7 +18,7 @@ import pytest
 
 from daemon.catalog.listing import MAX_DEFINITION_BYTES
 from daemon.counting.measures import LOG_BURST_BYTES, LOG_BYTES_PER_SECOND
-from tests.e2e.harness import MCPD, ROOT, Daemon, changeable, own_directory, running, scripted, started
+from tests.e2e.harness import MCPD, ROOT, Daemon, changeable, own_directory, running, scripted, serving, started
 from tests.scripted_server import tool
 from tests.security.unprivileged import DROP, PATHS, USER, interpreter
 from tests.waiting import WAIT, eventually
@@ -47,8 +47,7 @@ def flooding() -> dict[str, Any]:
 
 def test_a_server_that_floods_its_stderr_gets_its_share_of_the_log_and_no_more() -> None:
     began = time.monotonic()
-    with running({"mcpServers": {"loud": flooding()}}) as daemon:
-        daemon.ready()
+    with serving({"mcpServers": {"loud": flooding()}}) as daemon:
         eventually(lambda: "the last line" in daemon.run("logs", "loud"), daemon.said)
         seconds = time.monotonic() - began
         log = daemon.said()
@@ -57,8 +56,7 @@ def test_a_server_that_floods_its_stderr_gets_its_share_of_the_log_and_no_more()
 
 
 def test_a_client_that_makes_up_long_names_of_tools_does_not_fill_the_log() -> None:
-    with running({"mcpServers": {"quiet": scripted(tools=["echo"])}}) as daemon:
-        daemon.ready()
+    with serving({"mcpServers": {"quiet": scripted(tools=["echo"])}}) as daemon:
         with daemon.client() as client:
             for number in range(100):
                 client.ask("tools/call", {"name": f"{number} {'x' * 20_000}", "arguments": {}})
@@ -71,8 +69,7 @@ def test_a_client_that_makes_up_long_names_of_tools_does_not_fill_the_log() -> N
 
 
 def test_a_definition_that_is_too_long_is_not_shown_and_the_operator_learns_why() -> None:
-    with running({"mcpServers": {"wordy": changeable("echo")}}) as daemon:
-        daemon.ready()
+    with serving({"mcpServers": {"wordy": changeable("echo")}}) as daemon:
         daemon.changes("wordy", tool("long", description="x" * MAX_DEFINITION_BYTES), "short")
         with daemon.client() as client:
             answer = client.call("get-category-tools", {"category": "wordy"})["structuredContent"]

@@ -21,7 +21,7 @@ from daemon.wire.envelope import (
     decode_strictly,
     with_whole_characters,
 )
-from tests.e2e.harness import Daemon, RawClient, running, scripted
+from tests.e2e.harness import Daemon, RawClient, running, scripted, serving
 from tests.e2e.raw_http import INITIALIZE
 from tests.security.conftest import Watched
 from tests.security.hostile import BAD_NAMES, NAMES
@@ -245,8 +245,7 @@ def daemon() -> Iterator[Daemon]:
             "asked": {"surface": "full", "permissions": [{"match": "sly/del", "then": "ask"}]},
         },
     }
-    with running(config) as daemon:
-        daemon.ready()
+    with serving(config) as daemon:
         yield daemon
 
 

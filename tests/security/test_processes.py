@@ -18,7 +18,7 @@ from daemon.processes import proc
 from daemon.processes.children import Children
 from daemon.processes.own import OOM_SCORE
 from daemon.upstreams.transports.stdio import INHERITED
-from tests.e2e.harness import MCPD, ROOT, Daemon, free_port, running, scripted
+from tests.e2e.harness import MCPD, ROOT, Daemon, free_port, running, scripted, serving
 from tests.faults.stage import is_alive
 from tests.security.conftest import Watched
 from tests.security.hostile import SECRETS
@@ -418,8 +418,7 @@ def test_a_daemon_does_not_start_with_what_every_user_can_write(tmp_path: Path) 
 
 def test_a_watched_configuration_that_others_can_write_is_not_taken_over() -> None:
     config = {"mcpServers": {"mine": scripted(tools=["echo"])}, "watch": True}
-    with running(config) as daemon:
-        daemon.ready()
+    with serving(config) as daemon:
         theirs = {**config, "mcpServers": {"theirs": scripted(tools=["echo"])}}
         daemon.config.chmod(0o666)
         daemon.config.write_text(json.dumps(theirs))
