@@ -1,9 +1,11 @@
 """Waiting for what no event tells of: another thread, another process, the far end of a socket."""
 
+import subprocess
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Literal, TypeVar
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
 import trio
 
@@ -74,3 +76,10 @@ def eventually(look: Callable[[], T | Literal[False] | None], why: Callable[[], 
         assert time.monotonic() < end, why()
         time.sleep(next(waits))
     return found
+
+
+def run_to_end(
+    words: Sequence[str | Path], *, check: bool = False, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end; returns what it printed, and its exit status, which is 0 if `check`."""
+    return subprocess.run(words, capture_output=True, text=True, timeout=WAIT, check=check, **options)

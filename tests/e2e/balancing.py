@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.harness import ROOT, free_port, own_directory
-from tests.waiting import WAIT, eventually
+from tests.waiting import WAIT, eventually, run_to_end
 
 SHIPPED = ROOT / "config" / "haproxy.cfg"
 
@@ -42,9 +42,7 @@ def replaced(text: str, old: str, new: str) -> str:
 
 def checked(path: Path) -> subprocess.CompletedProcess[str]:
     """The result of `haproxy -c` for a file."""
-    return subprocess.run(
-        [haproxy(), "-c", "-f", str(path)], capture_output=True, text=True, timeout=WAIT, check=False
-    )
+    return run_to_end([haproxy(), "-c", "-f", str(path)])
 
 
 class Balancer:

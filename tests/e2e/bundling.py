@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from tests.e2e.harness import NODE
-from tests.waiting import WAIT
+from tests.waiting import run_to_end
 
 PACKER = NODE / "@anthropic-ai" / "mcpb" / "dist" / "cli" / "cli.js"
 
@@ -22,13 +21,7 @@ def pack(directory: Path, manifest: dict[str, Any]) -> Path:
     described = {"description": "A server", "author": {"name": "Some One"}, "version": "1.0.0", **manifest}
     (directory / "manifest.json").write_text(json.dumps(described))
     made = directory.with_suffix(".mcpb")
-    done = subprocess.run(
-        ["node", str(PACKER), "pack", str(directory), str(made)],
-        capture_output=True,
-        text=True,
-        timeout=WAIT,
-        check=False,
-    )
+    done = run_to_end(["node", str(PACKER), "pack", str(directory), str(made)])
     assert done.returncode == 0, done.stdout + done.stderr
     return made
 

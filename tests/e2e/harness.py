@@ -18,7 +18,7 @@ from typing import Any, Self
 from daemon.cli import control
 from tests.e2e.forking import FORKS, Life
 from tests.scripted_server import command
-from tests.waiting import WAIT, eventually
+from tests.waiting import WAIT, eventually, run_to_end
 
 ROOT = Path(__file__).parents[2]
 NODE = ROOT / ".cache" / "node" / "node_modules"
@@ -154,15 +154,11 @@ class Daemon:
         variables = {**self.environ, **environ}
         if self.forked and FORKS.is_running:
             return FORKS.run(self.command(*words)[len(MCPD) :], variables, directory or self.code, given)
-        return subprocess.run(
+        return run_to_end(
             self.command(*words),
             cwd=directory or self.code,
             env={**variables, "PYTHONPATH": str(self.code)} if directory else variables,
             input=given,
-            capture_output=True,
-            text=True,
-            timeout=WAIT,
-            check=False,
         )
 
     def ask(self, method: str, **params: Any) -> dict[str, Any]:

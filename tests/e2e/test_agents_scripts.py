@@ -15,7 +15,7 @@ from tests.e2e.harness import MCPD, ROOT, Daemon, free_port, scripted, serving
 from tests.e2e.test_install_clients import CODEX_CONFIG, MODEL, MODULES, claude, codex, listens
 from tests.pairwise import at_night
 from tests.scripted_server import tool
-from tests.waiting import WAIT, eventually
+from tests.waiting import eventually, run_to_end
 
 CODE = """\
 import asyncio
@@ -128,16 +128,7 @@ def test_a_model_of_every_agent_reads_a_tool_and_runs_a_script(
     with subprocess.Popen(words) as model:
         try:
             eventually(lambda: listens(port))
-            done = subprocess.run(
-                agent.words,
-                cwd=tmp_path,
-                env=environ,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=WAIT,
-                check=False,
-            )
+            done = run_to_end(agent.words, cwd=tmp_path, env=environ, stdin=subprocess.DEVNULL)
         finally:
             model.kill()
     said = f"{done.stdout}\n{done.stderr}"

@@ -8,7 +8,6 @@ import base64
 import json
 import os
 import re
-import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,7 +17,7 @@ import pytest
 
 from tests.e2e.harness import NODE, NODE24, ROOT, node_server, serving
 from tests.e2e.raw_http import HttpDoor
-from tests.waiting import WAIT
+from tests.waiting import run_to_end
 
 Json = dict[str, Any]
 
@@ -77,9 +76,7 @@ def _in_the_modern_era() -> Json:
 
 
 def _used(client: tuple[str, ...], job: Json) -> Json:
-    done = subprocess.run(
-        client, input=json.dumps(job), cwd=ROOT, capture_output=True, text=True, timeout=WAIT, check=False
-    )
+    done = run_to_end(client, input=json.dumps(job), cwd=ROOT)
     assert done.stdout, done.stderr
     used: Json = json.loads(done.stdout.splitlines()[-1])
     return used

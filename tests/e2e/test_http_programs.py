@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from tests.e2e.harness import NODE, NODE24, ROOT, Daemon, program, scripted, serving
 from tests.e2e.raw_http import HttpDoor
 from tests.pairwise import at_night
-from tests.waiting import WAIT, eventually
+from tests.waiting import eventually, run_to_end
 
 INSPECTOR = NODE / "@modelcontextprotocol" / "inspector" / "clients" / "launcher" / "build" / "index.js"
 
@@ -35,13 +34,9 @@ def inspect(daemon: Daemon, door: HttpDoor, era: str, *words: str) -> dict[str, 
     """What the Inspector prints."""
     token = daemon.run("token").splitlines()[-1]
     command = [NODE24, str(INSPECTOR), "--cli", door.url(), "--transport", "http", "--protocol-era", era]
-    done = subprocess.run(
+    done = run_to_end(
         [*command, "--header", f"Authorization: Bearer {token}", *words],
         env={"PATH": os.environ["PATH"], "HOME": str(daemon.directory)},
-        capture_output=True,
-        text=True,
-        timeout=WAIT,
-        check=False,
     )
     assert done.returncode == 0, done.stderr + daemon.said()
     printed: dict[str, Any] = json.loads(done.stdout)
@@ -91,14 +86,10 @@ def test_the_curl_commands_of_the_page_do_what_they_are_shown_for(daemon: Daemon
     """As they stand there, but for the port: another daemon may have the usual one."""
     script = documented().replace(":7337/", f":{door.port}/")
 
-    done = subprocess.run(
+    done = run_to_end(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=daemon.directory,
         env={**daemon.environ, "PATH": f"{Path(program('mcpd')).parent}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        timeout=WAIT,
-        check=False,
     )
 
     assert done.returncode == 0, done.stderr + daemon.said()

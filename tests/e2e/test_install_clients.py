@@ -14,7 +14,7 @@ import attrs
 import pytest
 
 from tests.e2e.harness import MCPD, ROOT, free_port, node_server, program
-from tests.waiting import WAIT, eventually
+from tests.waiting import eventually, run_to_end
 
 MODULES = ROOT / ".cache" / "agents" / "node_modules"
 MODEL = Path(__file__).with_name("scripted_model.py")
@@ -44,16 +44,7 @@ class Desk:
 
     def type(self, *words: str) -> str:
         """Run a command to its end, which must be a success; returns what it wrote."""
-        done = subprocess.run(
-            words,
-            cwd=self.home / "work",
-            env=self.environ,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=WAIT,
-            check=False,
-        )
+        done = run_to_end(words, cwd=self.home / "work", env=self.environ, stdin=subprocess.DEVNULL)
         assert done.returncode == 0, (words, done.stdout, done.stderr)
         return done.stdout
 

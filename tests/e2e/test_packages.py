@@ -17,7 +17,7 @@ import pytest
 from daemon import __version__
 from tests.e2e.harness import ROOT, Daemon, own_directory, program, started
 from tests.pairwise import at_night
-from tests.waiting import WAIT
+from tests.waiting import run_to_end
 
 WHEELS = ROOT / ".cache" / "wheels"
 
@@ -43,16 +43,7 @@ SHARED = [
 
 def run(*words: str | Path, env: Mapping[str, str] | None = None, cwd: Path = ROOT) -> str:
     """Run a command to its end; returns its stdout."""
-    done = subprocess.run(
-        words,
-        env=env,
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=WAIT,
-        check=False,
-    )
+    done = run_to_end(words, env=env, cwd=cwd, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, (words, done.returncode, done.stdout, done.stderr)
     return done.stdout
 
@@ -157,9 +148,7 @@ def test_beside_python_daemon_one_of_both_says_in_whose_place_it_is(
     for name in order:
         wanted = f"{packages[0]}[locked]" if name == "mcpd" else name
         run(program("uv"), "pip", "install", "--python", place / "bin" / "python", wanted, env=home)
-    told = subprocess.run(
-        [place / "bin" / "mcpd", "version"], env=home, capture_output=True, text=True, timeout=WAIT, check=False
-    )
+    told = run_to_end([place / "bin" / "mcpd", "version"], env=home)
     if order[-1] == "mcpd":
         assert told.returncode == 0
         assert "python-daemon 3.1.2 is installed here, too" in told.stdout

@@ -1,6 +1,5 @@
 """Telemetry of the real daemon: what a collector gets, and what one that misbehaves costs."""
 
-import subprocess
 import sys
 import threading
 from base64 import b64encode
@@ -13,7 +12,7 @@ import pytest
 from tests.collector import Collected, collector
 from tests.e2e.harness import MCPD, ROOT, free_port, running, scripted
 from tests.pairwise import at_night
-from tests.waiting import WAIT, eventually
+from tests.waiting import WAIT, eventually, run_to_end
 
 pytestmark = pytest.mark.e2e
 
@@ -136,14 +135,7 @@ def test_a_call_from_a_client_through_the_daemon_to_a_server_is_one_tree() -> No
             daemon.ready("sums")
             connect = [*MCPD, "connect", "--socket", str(daemon.socket)]
             environ = {**daemon.environ, "PYTHONPATH": str(ROOT), **service("client", collected)}
-            said = subprocess.run(
-                [sys.executable, "-c", CLIENT, *connect],
-                env=environ,
-                capture_output=True,
-                timeout=WAIT,
-                check=False,
-                text=True,
-            )
+            said = run_to_end([sys.executable, "-c", CLIENT, *connect], env=environ)
             assert "{'result': 3}" in said.stdout, said.stderr
 
             def whole() -> list[dict[str, Any]] | None:
@@ -250,14 +242,7 @@ def test_what_is_configured_and_not_installed_is_said_where_it_is_looked_for() -
 
         def said(*words: str) -> str:
             command = [sys.executable, "-c", script, *words]
-            ended = subprocess.run(
-                command,
-                env={**daemon.environ, "PYTHONPATH": str(ROOT)},
-                capture_output=True,
-                text=True,
-                timeout=WAIT,
-                check=False,
-            )
+            ended = run_to_end(command, env={**daemon.environ, "PYTHONPATH": str(ROOT)})
             return " ".join(f"{ended.stdout}{ended.stderr}".split())
 
         assert "pip install 'mcpd-supervisor[otel]'" in said("check", "--config", str(daemon.config))

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from daemon.cli.table import help_table, purposes
+from tests.waiting import run_to_end
 
 ROOT = Path(__file__).parents[2]
 LOCKS = ROOT / "requirements"
@@ -70,9 +71,7 @@ def install(python: Path, prefix: Path, **environment: str) -> subprocess.Comple
 
 def answer(prefix: Path) -> str:
     """What the mcpd that is installed says; an error if there is none."""
-    return subprocess.run(
-        [prefix / "bin" / "mcpd"], capture_output=True, text=True, timeout=60, check=True
-    ).stdout.strip()
+    return run_to_end([prefix / "bin" / "mcpd"], check=True).stdout.strip()
 
 
 def kept(prefix: Path) -> set[str]:
@@ -177,7 +176,5 @@ CHECKS = {"mandoc": ["-T", "lint", "-W", "error"], "man": ["--local-file", "--wa
 @pytest.mark.parametrize("pages", [PAGES[::9], pytest.param(PAGES, marks=pytest.mark.nightly)], ids=len)
 @pytest.mark.parametrize("program", [name for name in CHECKS if shutil.which(name)])
 def test_they_are_well_formed(program: str, pages: list[Path]) -> None:
-    done = subprocess.run(
-        [program, *CHECKS[program], *pages], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = run_to_end([program, *CHECKS[program], *pages])
     assert (done.returncode, done.stderr) == (0, "")

@@ -10,6 +10,7 @@ import pytest
 
 from daemon.config.listen import DEFAULT_HTTP_ADDRESS
 from tests.unit.cases import cases
+from tests.waiting import run_to_end
 
 ROOT = Path(__file__).parent.parent.parent
 UNITS = ROOT / "systemd"
@@ -131,13 +132,9 @@ if ANALYZE is not None:
         return copies
 
     def analyze(*arguments: str | Path, runtime: Path) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        return run_to_end(
             [ANALYZE or "", *arguments],
             env=ENVIRONMENT | {"XDG_RUNTIME_DIR": str(runtime), "HOME": str(runtime)},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
         )
 
     @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from daemon.counting.measures import LOG_BURST_BYTES, LOG_BYTES_PER_SECOND
 from tests.e2e.harness import MCPD, ROOT, Daemon, changeable, own_directory, running, scripted, serving, started
 from tests.scripted_server import tool
 from tests.security.unprivileged import DROP, PATHS, USER, interpreter
-from tests.waiting import WAIT, eventually
+from tests.waiting import WAIT, eventually, run_to_end
 
 FLOOD = """
 line=$(head -c 8000 /dev/zero | tr '\\0' e)
@@ -170,15 +170,11 @@ def mcpd(*words: str) -> subprocess.CompletedProcess[str]:
     named = (
         {} if DROP else {"MCPD_SOCKET": str(PLACE / "mcpd.sock"), "MCPD_CONTROL": str(PLACE / "control.sock")}
     )
-    return subprocess.run(
+    return run_to_end(
         [*DROP, interpreter(), *MCPD[1:], *words],
         cwd=ROOT,
         env={"PATH": os.environ["PATH"], "HOME": "/", "PYTHONPATH": PATHS, **named},
         input=f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"password":"{SECRET}"}}}}\n',
-        capture_output=True,
-        text=True,
-        timeout=WAIT,
-        check=False,
     )
 
 

@@ -23,7 +23,7 @@ from tests.faults.stage import is_alive
 from tests.security.conftest import Watched
 from tests.security.hostile import SECRETS
 from tests.security.unprivileged import USER, after, unprivileged
-from tests.waiting import WAIT, eventually
+from tests.waiting import WAIT, eventually, run_to_end
 
 READ_PARENT = """
 import json, os
@@ -403,14 +403,7 @@ def test_a_daemon_does_not_start_with_what_every_user_can_write(tmp_path: Path) 
     path.write_text(json.dumps({"mcpServers": {"mine": {"command": "touch", "args": [str(tmp_path / "ran")]}}}))
     path.chmod(0o666)
     for words in (("run", "--config", str(path)), ("check", str(path))):
-        done = subprocess.run(
-            [*MCPD, *words],
-            env={"HOME": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            timeout=WAIT,
-            check=False,
-        )
+        done = run_to_end([*MCPD, *words], env={"HOME": str(tmp_path)})
         assert done.returncode == 78
         assert f"`chmod o-w {path}`" in done.stderr
     assert not (tmp_path / "ran").exists()

@@ -11,6 +11,7 @@ import pytest
 from tests.e2e.harness import MCPD, ROOT, Daemon, running
 from tests.scripted_server import command
 from tests.terminals import Typing
+from tests.waiting import run_to_end
 
 QUICK = command(tools=["echo", "pid"])
 TEXT = f"""{{
@@ -219,15 +220,7 @@ def test_without_a_daemon_it_is_added_and_what_starts_one_is_told(tmp_path: Path
 def alone(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """`mcpd WORDS` of somebody for whom no daemon runs."""
     own = {"HOME": str(home), "XDG_RUNTIME_DIR": str(home), "MCPD_CONFIG": str(home / "new" / "mcpd.json")}
-    return subprocess.run(
-        [*MCPD, *words],
-        env={"PATH": "/usr/bin:/bin", **own},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return run_to_end([*MCPD, *words], env={"PATH": "/usr/bin:/bin", **own}, cwd=ROOT)
 
 
 # --- `mcpd remove` -------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from daemon.cli.table import COMMANDS, help_table, purposes
 from tests.unit.cases import cases
 from tests.unit.cli.conftest import Captured
 from tests.unit.cli.daemons import ROOT, SILENCE, down, environment, fake_control, mcpd, server, status_of
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, run_to_end
 
 HEAVY = {
     *["trio", "mcp", "mcp_types", "rich", "attrs", "attr", "msgspec", "pydantic", "loguru", "asyncio", "typer"]
@@ -32,15 +32,7 @@ finally:
 
 def modules_of(*words: str, **more: str) -> set[str]:
     """Every module that is loaded when `mcpd WORDS` ends."""
-    ran = subprocess.run(
-        [sys.executable, "-c", REPORT, *words],
-        env=environment(**more),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    ran = run_to_end([sys.executable, "-c", REPORT, *words], env=environment(**more), stdin=subprocess.DEVNULL)
     return set(ran.stderr.splitlines()[-1].split())
 
 
@@ -80,13 +72,8 @@ def test_help_of_a_command_is_the_same_in_both_orders() -> None:
 
 
 def test_a_reader_that_leaves_ends_a_command_quietly() -> None:
-    ran = subprocess.run(
-        ["/bin/sh", "-c", f"{{ {sys.executable} -m daemon schema; echo $? >&2; }} | true"],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
+    ran = run_to_end(
+        ["/bin/sh", "-c", f"{{ {sys.executable} -m daemon schema; echo $? >&2; }} | true"], env=environment()
     )
     # The reader may also leave after the whole text fitted into the pipe.
     assert ran.stderr.strip() in {"141", "0"}
@@ -146,14 +133,7 @@ def test_connect_imports_only_the_standard_library(sockets: Path) -> None:
 
 
 def modules_of_nothing() -> set[str]:
-    ran = subprocess.run(
-        [sys.executable, "-c", "import sys; print(*sys.modules)"],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=True,
-    )
+    ran = run_to_end([sys.executable, "-c", "import sys; print(*sys.modules)"], check=True, env=environment())
     return set(ran.stdout.split())
 
 
@@ -188,9 +168,7 @@ def test_only_a_daemon_begins_without_looking_for_garbage(command: str, collects
         f"sys.argv[1:] = ['{command}', '--help']\n"
         "main()\n"
     )
-    ran = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=True
-    )
+    ran = run_to_end([sys.executable, "-c", script], check=True, cwd=ROOT)
     assert ran.stderr.split() == [str(collects)]
 
 
@@ -218,14 +196,10 @@ def test_a_stdout_that_takes_nothing_is_no_traceback(
 ) -> None:
     with fake_control(sockets / "control.sock", {"status": status_of({"git": server()})}):
         script = f'exec "$0" -m daemon "$@" {redirection}'
-        ran = subprocess.run(
+        ran = run_to_end(
             ["/bin/sh", "-c", script, sys.executable, *words],
             env=environment(MCPD_CONTROL=str(sockets / "control.sock")),
             cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
         )
     assert ran.returncode == code
     assert "Traceback" not in ran.stderr

@@ -1,7 +1,6 @@
 """Completion, asked for by the shells themselves with the scripts that `mcpd completions` prints."""
 
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 
 from daemon.cli.completing import LONGEST_SECONDS, MOST_NAMES
 from tests.unit.cli.daemons import SILENCE, environment, fake_control, server, status_of
-from tests.waiting import PATIENCE
+from tests.waiting import run_to_end
 
 BASH = """
 set -e
@@ -57,15 +56,7 @@ def home(tmp_path: Path) -> dict[str, str]:
 
 def asked(environ: dict[str, str], line: str, shell: str = "bash") -> list[str]:
     """What a shell offers at the end of a line."""
-    done = subprocess.run(
-        [shell, *SHELLS[shell], line],
-        env=environ,
-        cwd=environ["HOME"],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    done = run_to_end([shell, *SHELLS[shell], line], env=environ, cwd=environ["HOME"])
     assert not done.stderr
     return sorted(word.strip() for word in done.stdout.splitlines() if word.strip())
 

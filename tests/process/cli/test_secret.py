@@ -13,7 +13,7 @@ from tests.process.setup.users import User, user
 from tests.scripted_server import command
 from tests.secret_service import lock_all, service
 from tests.terminals import INTERRUPT, Typing
-from tests.waiting import WAIT
+from tests.waiting import run_to_end
 
 __all__ = ["service", "user"]
 
@@ -63,15 +63,7 @@ def test_a_desktops_secrets_are_in_its_keyring_until_that_is_locked(
     user: User, service: subprocess.Popen[bytes]
 ) -> None:
     user = DesktopUser(user.home)
-    ran = subprocess.run(
-        user.command("secret", "set", "TOKEN"),
-        env=user.environ,
-        input=CANARY,
-        capture_output=True,
-        text=True,
-        timeout=WAIT,
-        check=False,
-    )
+    ran = run_to_end(user.command("secret", "set", "TOKEN"), env=user.environ, input=CANARY)
     assert (ran.stdout, ran.stderr, ran.returncode) == (f"TOKEN is kept in {SERVICE}\n", "", 0)
     assert f"TOKEN: {SERVICE}; not used" in user.mcpd("secret", "list").stdout
     assert keyring.read("TOKEN", user.environ) == CANARY

@@ -20,7 +20,7 @@ from tests.scripted_server import command
 from tests.unit.cli.conftest import Captured
 from tests.unit.cli.daemons import ROOT
 from tests.unit.host.test_private_files import place
-from tests.waiting import WAIT, eventually
+from tests.waiting import WAIT, eventually, run_to_end
 
 __all__ = ["user"]
 
@@ -138,9 +138,7 @@ class Upgrading(User):
     def mcpd(self, *words: str, cwd: Path | None = None, path: Path | None = None) -> Ended:
         """Run a command of the copy, which no fork of a process of this test's program is."""
         command, where = self.command(*words), cwd or self.home
-        return subprocess.run(
-            command, env=self.environ, cwd=where, capture_output=True, text=True, timeout=WAIT, check=False
-        )
+        return run_to_end(command, env=self.environ, cwd=where)
 
     def upgrade(self, version: str) -> None:
         module = self.program / "daemon" / "__init__.py"

@@ -1,6 +1,5 @@
 """Users whose calls meet a server that wants a login, with a scripted login process."""
 
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -27,6 +26,7 @@ from tests.process.authorization.test_running import PROGRAM, SECONDS
 from tests.unit.catalog.samples import status_of
 from tests.unit.clients.permissions.agreeing import answer_to, asked, greet, reply
 from tests.unit.config.reading import config_of
+from tests.waiting import run_to_end
 
 ABLE: dict[str, Any] = {"elicitation": {"url": {}}}
 META = {**MODERN, CAPABILITIES_KEY: ABLE}
@@ -206,9 +206,7 @@ print(directory_at(sys.argv[1], implied=False))
 def test_a_directory_that_must_not_be_entered_is_no_workspace(tmp_path: Path) -> None:
     tmp_path.chmod(0o600)
     try:
-        looked = subprocess.run(
-            [sys.executable, "-c", LOOK, str(tmp_path)], capture_output=True, text=True, timeout=30, check=True
-        )
+        looked = run_to_end([sys.executable, "-c", LOOK, str(tmp_path)], check=True)
     finally:
         tmp_path.chmod(0o700)
     assert looked.stdout.startswith("(None, ")

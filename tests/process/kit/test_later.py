@@ -11,6 +11,7 @@ import pytest
 
 from daemon.kit.later import pattern
 from tests.e2e.harness import ROOT
+from tests.waiting import run_to_end
 
 
 def test_what_is_due_is_loaded_when_it_is_time_and_nothing_else() -> None:
@@ -90,9 +91,7 @@ def loaded() -> tuple[list[str], list[set[str]]]:
         " and '__attrs_attrs__' in vars(each)))\n"
     )
     script += "".join(f"import {step}\nprint(*sys.modules)\n" for step in STEPS)
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", script], check=True, timeout=60, capture_output=True, text=True
-    )
+    done = run_to_end([sys.executable, "-P", "-c", script], check=True)
     generated, *modules = (line.split() for line in done.stdout.splitlines())
     return generated, [set(names) for names in modules]
 

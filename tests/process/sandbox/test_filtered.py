@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import subprocess
 import sys
 import tempfile
 
@@ -11,6 +10,7 @@ import pytest
 
 from daemon.sandbox.bubblewrap import filter_for
 from tests.unit.sandbox.calls import CLONE, CLONE3, IOCTL, MACHINES, REFUSED, SOCKET
+from tests.waiting import run_to_end
 
 MACHINE = os.uname().machine
 COLUMN = MACHINES.index(MACHINE)
@@ -54,13 +54,8 @@ def inside(*words: str, filtered: bool = True) -> str:
         file.seek(0)
         if filtered:
             bwrap += ["--seccomp", str(file.fileno())]
-        done = subprocess.run(
-            [*bwrap, "--cap-drop", "ALL", "--die-with-parent", "--", *words],
-            pass_fds=[file.fileno()],
-            capture_output=True,
-            text=True,
-            timeout=WAIT,
-            check=False,
+        done = run_to_end(
+            [*bwrap, "--cap-drop", "ALL", "--die-with-parent", "--", *words], pass_fds=[file.fileno()]
         )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from daemon.sandbox import bubblewrap, launch, policy
 from daemon.supervision.lifecycle import mending
 from tests.process.sandbox.test_stub import NO_NAMESPACES
 from tests.security.unprivileged import DROP, PATHS, interpreter
+from tests.waiting import run_to_end
 
 TELL = """
 import errno
@@ -25,9 +25,7 @@ print(found and found.reason.data["problem"])
 
 def told(*before: str, python: str = sys.executable) -> str:
     environ = {**os.environ, "PYTHONPATH": PATHS, "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(
-        [*before, python, "-c", TELL], capture_output=True, text=True, env=environ, timeout=60, check=False
-    )
+    done = run_to_end([*before, python, "-c", TELL], env=environ)
     return (done.stdout or done.stderr).strip()
 
 

@@ -17,7 +17,7 @@ from daemon.processes import proc
 from tests.e2e.forking import FORKS
 from tests.scripted_server import command
 from tests.unit.cli.daemons import ROOT
-from tests.waiting import PATIENCE, WAIT, eventually
+from tests.waiting import PATIENCE, WAIT, eventually, run_to_end
 
 Json = dict[str, Any]
 
@@ -66,15 +66,7 @@ class User:
         environ = self.environ | ({"PATH": str(path)} if path else {})
         if FORKS.is_running:
             return FORKS.run([*words], environ, cwd or self.home)
-        return subprocess.run(
-            self.command(*words),
-            env=environ,
-            cwd=cwd or self.home,
-            capture_output=True,
-            text=True,
-            timeout=WAIT,
-            check=False,
-        )
+        return run_to_end(self.command(*words), env=environ, cwd=cwd or self.home)
 
     def status_without_reader(self, *words: str) -> int:
         """The exit status of a command whose output is read to the end of the first line, and no further."""

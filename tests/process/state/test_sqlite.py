@@ -22,6 +22,7 @@ from daemon.state.sqlite import SqliteDatabase, hold
 from daemon.state.store import Store, set_aside
 from tests.unit.state.places import LITTLE, Opener, Sqlite
 from tests.unit.state.samples import server, session
+from tests.waiting import run_to_end
 
 BATCH = Batch(
     at=1.0,
@@ -240,9 +241,7 @@ def _other(script: str) -> Iterator[None]:
 
 def python(script: str) -> list[str]:
     """The lines that a program prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = run_to_end([sys.executable, "-c", script])
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
 

@@ -2,7 +2,6 @@
 
 import secrets
 import string
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -40,6 +39,7 @@ from daemon.state.writer import MAX_IDENTITIES
 from tests.unit.catalog.samples import tool
 from tests.unit.state.places import Opener, Place, Postgres, Sqlite
 from tests.unit.state.samples import CHANGED, approval, definition, server, session, with_lists, with_tools
+from tests.waiting import run_to_end
 
 
 def test_loading_one_more_tool_writes_one_row(store: Store, place: Place) -> None:
@@ -391,9 +391,7 @@ def test_without_what_speaks_postgresql_it_is_said_what_to_install() -> None:
         "from daemon.state.store import Store\n"
         "Store.open(parse('postgresql://somewhere/mcpd'), writer='one')\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], check=False, timeout=60, capture_output=True, text=True
-    )
+    done = run_to_end([sys.executable, "-c", script])
     assert "mcpd-supervisor[postgres]" in done.stderr
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from daemon.causes import Cause, Reason
 from daemon.supervision.lifecycle import by_cause
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, run_to_end
 
 ROOT = Path(__file__).parents[3]
 
@@ -183,15 +183,7 @@ def environment(**more: str) -> dict[str, str]:
 
 def mcpd(*words: str, said: str = "", **more: str) -> subprocess.CompletedProcess[str]:
     """`mcpd WORDS` as a child, run to its end; `said` is its stdin, `more` is for its environment."""
-    return subprocess.run(
-        [sys.executable, "-m", "daemon", *words],
-        env=environment(**more),
-        input=said,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    return run_to_end([sys.executable, "-m", "daemon", *words], env=environment(**more), input=said)
 
 
 @contextlib.contextmanager

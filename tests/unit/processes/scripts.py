@@ -1,10 +1,11 @@
 """Python in a process of its own: what is tried there is not undone."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from tests.waiting import run_to_end
 
 ROOT = Path(__file__).parents[3]
 
@@ -50,13 +51,6 @@ while children := proc.own_children():
 
 def told_by(script: str) -> Any:
     """The JSON that a script tells; whatever it has started is killed with it."""
-    done = subprocess.run(
-        [sys.executable, "-c", BEGIN + script + END],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    done = run_to_end([sys.executable, "-c", BEGIN + script + END], cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
