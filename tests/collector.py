@@ -1,9 +1,8 @@
 """A collector of OpenTelemetry: takes OTLP over HTTP, decodes the protobuf, and misbehaves on demand."""
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 import attrs
@@ -12,7 +11,8 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from tests.waiting import WAIT, eventually
+from tests.pages import Page, at_work
+from tests.waiting import eventually
 
 KINDS: dict[str, Any] = {
     "/v1/traces": ExportTraceServiceRequest,
@@ -83,32 +83,21 @@ class Collected:
 
 
 @contextmanager
-def collector(answer: Callable[[BaseHTTPRequestHandler], None] | None = None) -> Iterator[Collected]:
+def collector(answer: Callable[[Page], None] | None = None) -> Iterator[Collected]:
     """Serve on a free port; `answer` may answer a request differently than with 200."""
     collected = Collected()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Page):
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
             message = KINDS[self.path]()
-            message.ParseFromString(body)
+            message.ParseFromString(self.body())
             collected.requests.append((self.path, dict(self.headers), MessageToDict(message)))
             if answer is not None:
                 answer(self)
             else:
-                self.send_response(200)
-                self.end_headers()
+                self.say()
 
-        def log_message(self, *_args: object) -> None:
-            """Log nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with at_work(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as server:
         server.daemon_threads = True
         collected.port = server.server_port
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield collected
-        finally:
-            server.shutdown()
-            thread.join(WAIT)
+        yield collected

@@ -11,12 +11,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import attrs
+
+from tests.pages import Page, at_work
 
 PAGE = 30
 """Servers of a page, as in the official registry."""
@@ -71,7 +73,7 @@ class LocalRegistry:
         return {"server": document, "_meta": {OFFICIAL: {"status": "active", "isLatest": is_latest}}}
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Page):
     registry: LocalRegistry
 
     def do_GET(self) -> None:
@@ -80,9 +82,6 @@ class _Handler(BaseHTTPRequestHandler):
         # Who asks may have left.
         with suppress(OSError):
             (self.registry.answers or HOSTILE.get(self.registry.hostile, answer))(self)
-
-    def log_message(self, *arguments: Any) -> None:
-        pass
 
     def head(self, status: int = 200, **headers: str) -> None:
         self.send_response(status)
@@ -94,7 +93,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.head(status, content_type="application/json", content_length=str(len(body)), **headers)
         self.wfile.write(body)
 
-    def say(self, value: Any, status: int = 200) -> None:
+    def tell(self, value: Any, status: int = 200) -> None:
         self.send(json.dumps(value).encode(), status)
 
 
@@ -103,13 +102,13 @@ def answer(handler: _Handler) -> None:
     parts = urlsplit(handler.path)
     match parts.path.strip("/").split("/"):
         case ["v0.1", "servers"]:
-            handler.say(handler.registry.listed(parse_qs(parts.query)))
+            handler.tell(handler.registry.listed(parse_qs(parts.query)))
         case ["v0.1", "servers", name, "versions", version]:
             found = handler.registry.published(unquote(name), unquote(version))
             missing = {"title": "Not Found", "status": 404, "detail": "Server not found"}
-            handler.say(found or missing, 200 if found else 404)
+            handler.tell(found or missing, 200 if found else 404)
         case _:
-            handler.say({"title": "Not Found", "status": 404}, 404)
+            handler.tell({"title": "Not Found", "status": 404}, 404)
 
 
 def pages_without_end(handler: _Handler) -> None:
@@ -117,13 +116,13 @@ def pages_without_end(handler: _Handler) -> None:
     number = int(parse_qs(urlsplit(handler.path).query).get("cursor", ["0"])[0])
     page = handler.registry.listed({"version": ["latest"]})
     page["metadata"]["nextCursor"] = str(number + 1)
-    handler.say(page)
+    handler.tell(page)
 
 
 def same_cursor(handler: _Handler) -> None:
     page = handler.registry.listed({"version": ["latest"]})
     page["metadata"]["nextCursor"] = "again"
-    handler.say(page)
+    handler.tell(page)
 
 
 def drips(handler: _Handler) -> None:
@@ -172,12 +171,12 @@ def no_json(handler: _Handler) -> None:
 
 
 def down(handler: _Handler) -> None:
-    handler.say({"title": "Internal Server Error"}, 500)
+    handler.tell({"title": "Internal Server Error"}, 500)
 
 
 def other_server(handler: _Handler) -> None:
     """Another server than the one asked for."""
-    handler.say(handler.registry.wrapped(handler.registry.documents[-1]))
+    handler.tell(handler.registry.wrapped(handler.registry.documents[-1]))
 
 
 HOSTILE: dict[str, Callable[[_Handler], None]] = {
@@ -216,15 +215,11 @@ def registry(
     made.port = server.server_port
     if tls is not None:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
-    serving = threading.Thread(target=server.serve_forever, args=(0.01,))
-    serving.start()
-    try:
-        yield made
-    finally:
-        made.closing.set()
-        server.shutdown()
-        serving.join()
-        server.server_close()
+    with at_work(server):
+        try:
+            yield made
+        finally:
+            made.closing.set()
 
 
 def main() -> None:

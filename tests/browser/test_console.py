@@ -1,15 +1,14 @@
 """The console in Chromium: coming in, keeping others out, staying up to date, being used without a mouse."""
 
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from daemon.console.pages.page_table import PAGES
+from tests import pages
 from tests.browser.driving import Here, accessible, console, expect_words, row, settled
 from tests.e2e.harness import free_port, running, scripted
 from tests.waiting import WAIT
@@ -21,25 +20,12 @@ SHOWN = [page.path for page in PAGES if page.in_navigation]
 def another_site(html: str) -> Iterator[str]:
     """A page of somebody else, on another port and under another name; returns its address."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(pages.Page):
         def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("content-type", "text/html")
-            self.end_headers()
-            self.wfile.write(html.encode())
+            self.say(html.encode(), kind="text/html")
 
-        def log_message(self, *_args: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://localhost:{server.server_port}/"
-    finally:
-        server.shutdown()
-        thread.join(WAIT)
-        server.server_close()
+    with pages.site(Handler) as address:
+        yield f"{address.replace('127.0.0.1', 'localhost')}/"
 
 
 # --- coming in ----------------------------------------------------------------------------------------------

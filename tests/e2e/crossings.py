@@ -3,15 +3,12 @@
 import json
 import os
 import subprocess
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from tests.e2e.harness import NODE, chromium, node_server, program
 from tests.e2e.windows import Window
+from tests.pages import Page
 
 Json = dict[str, Any]
 
@@ -24,26 +21,13 @@ THOUGHT: Json = {"thought": "so", "thoughtNumber": 1, "totalThoughts": 3, "nextT
 """The first step of a train of thoughts."""
 
 
-class _Page(BaseHTTPRequestHandler):
+class NamedPage(Page):
+    """Shows its name."""
+
     def do_GET(self) -> None:
         name = self.path.strip("/")
-        body = f"<!doctype html><title>of {name}</title><link rel=icon href=data:,><h1>of {name}</h1>".encode()
-        self.send_response(200)
-        self.send_header("content-type", "text/html")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None: ...
-
-
-@contextmanager
-def pages() -> Iterator[str]:
-    """A site on loopback: each page shows its name."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Page) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
+        html = f"<!doctype html><title>of {name}</title><link rel=icon href=data:,><h1>of {name}</h1>"
+        self.say(html.encode(), kind="text/html")
 
 
 def playwright(directory: Path) -> Json:

@@ -2,13 +2,10 @@
 
 import json
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from tests.e2e.harness import Daemon, running, scripted
+from tests.pages import Page, site
 from tests.waiting import eventually
 
 FAILS = {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]}
@@ -61,37 +58,23 @@ WANTS = "It needs the environment variable DATABASE_URL, which is not set for it
 REFUSES = "requires credentials: none were sent, or they are wrong or expired (HTTP 401)."
 
 
-class Unauthorized(BaseHTTPRequestHandler):
+class Unauthorized(Page):
     """Answers 401 to everything."""
 
     def do_POST(self) -> None:
         """Refuse."""
-        self.send_response(401)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
+        self.say(status=401)
 
-    do_GET = do_DELETE = do_POST  # noqa: N815 - the names that http.server looks for
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
-@contextmanager
-def refusing() -> Iterator[str]:
-    """The url of a server that lets nobody in."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Unauthorized) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/mcp"
-        server.shutdown()
+    do_GET = do_DELETE = do_POST
 
 
 def test_models_are_told_on_every_surface_why_a_server_is_down_and_what_helps() -> None:
     dies = "import sys; sys.exit('DATABASE_URL is required')"
-    with refusing() as url:
+    with site(Unauthorized) as address:
         servers = {
             "up": scripted(tools=["echo"]),
             "broken": {"command": sys.executable, "args": ["-c", dies], "restart": {"base": 300, "cap": 300}},
-            "notion": {"url": url, "oauth": False},
+            "notion": {"url": f"{address}/mcp", "oauth": False},
         }
         with running({"mcpServers": servers}) as daemon:
 

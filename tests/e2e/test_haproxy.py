@@ -25,6 +25,7 @@ import trustme
 
 from tests.e2e.balancing import SHIPPED, Balancer, balanced, checked
 from tests.e2e.harness import free_port
+from tests.pages import Page
 from tests.waiting import WAIT, eventually
 
 WEBSOCKET_GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -105,7 +106,7 @@ def _handler(owner: StandIn) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Page):
     daemon: StandIn
     protocol_version = "HTTP/1.1"
 
@@ -186,9 +187,6 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name is http.server's
-        """Say nothing."""
 
 
 @contextmanager

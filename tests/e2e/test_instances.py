@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.crossings import Pair, divided, pages, project, servers
+from tests.e2e.crossings import NamedPage, Pair, divided, project, servers
 from tests.e2e.harness import Daemon, running
 from tests.e2e.windows import Window
+from tests.pages import site
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.nightly  # a dozen real servers, and browsers
@@ -43,20 +44,20 @@ def windows(entries: Json, projects: tuple[Path, Path]) -> Iterator[tuple[Daemon
 
 def test_with_one_instance_for_all_everything_crosses(projects: tuple[Path, Path]) -> None:
     """So the other test would see it."""
-    with pages() as site, windows(servers(projects[0]), projects) as (daemon, one, two):
+    with site(NamedPage) as pages, windows(servers(projects[0]), projects) as (daemon, one, two):
         daemon.ready()
-        assert Pair(one, two, site).crossed() == ALL, daemon.said()
+        assert Pair(one, two, pages).crossed() == ALL, daemon.said()
 
 
 def test_with_instances_of_their_own_nothing_crosses(projects: tuple[Path, Path]) -> None:
-    with pages() as site, windows(divided(servers(projects[0])), projects) as (daemon, one, two):
+    with site(NamedPage) as pages, windows(divided(servers(projects[0])), projects) as (daemon, one, two):
         # Each has been listed once, by an instance that is nobody's.
         eventually(
             lambda: {each["state"] for each in daemon.ask("status")["servers"].values()} == {"dormant"},
             daemon.said,
         )
         eventually(lambda: set(one.listed()) >= TOOLS, daemon.said)
-        assert Pair(one, two, site).crossed() == set(), daemon.said()
+        assert Pair(one, two, pages).crossed() == set(), daemon.said()
 
         written = [(each / "note.txt").read_text() for each in projects]
         assert written == ["of one", "of two"]

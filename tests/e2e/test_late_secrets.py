@@ -1,14 +1,12 @@
 """Secrets that commands print, in a real daemon: a server's environment, and a token that changes."""
 
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from tests.e2e.harness import Daemon, RawClient, running, scripted
+from tests.pages import Page, at_work
 from tests.waiting import eventually
 
 FIRST, SECOND, PLAIN = "tok-7fK2mQ9xVb4Z-first", "tok-Zq81LmP0sWcE-second", "pelican meadow"
@@ -35,23 +33,23 @@ class TokenServer(ThreadingHTTPServer):
         return sum(method == "tools/call" and token == self.token for method, token in self.shown)
 
 
-class Guarded(BaseHTTPRequestHandler):
+class Guarded(Page):
     """Answers as a server of 2025-11-25 with one tool."""
 
     server: TokenServer
 
     def do_POST(self) -> None:
         """Answer, or refuse."""
-        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        asked = json.loads(self.body())
         token = self.headers.get("authorization", "").removeprefix("Bearer ")
         self.server.shown.append((asked["method"], token))
         if token != self.server.token:
-            self._say(401, b"")
+            self.say(status=401)
         elif "id" not in asked:
-            self._say(202, b"")
+            self.say(status=202)
         else:
             result = {"jsonrpc": "2.0", "id": asked["id"], "result": self._result(asked["method"])}
-            self._say(200, json.dumps(result).encode())
+            self.say(json.dumps(result).encode())
 
     def _result(self, method: str) -> dict[str, Any]:
         named = {"serverInfo": {"name": "guarded", "version": "1"}, "protocolVersion": "2025-11-25"}
@@ -64,28 +62,9 @@ class Guarded(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """There is no stream."""
-        self._say(405, b"")
+        self.say(status=405)
 
-    do_DELETE = do_GET  # noqa: N815 - the name that http.server looks for
-
-    def _say(self, status: int, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
-@contextmanager
-def guarded() -> Iterator[TokenServer]:
-    """Such a server at work."""
-    with TokenServer() as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server
-        server.shutdown()
+    do_DELETE = do_GET
 
 
 class Vault:
@@ -144,7 +123,7 @@ def test_a_server_gets_what_a_command_prints_and_nobody_is_shown_the_value(tmp_p
 
 def test_a_token_that_has_changed_is_looked_up_again_and_no_call_is_repeated(tmp_path: Path) -> None:
     vault = Vault(tmp_path, FIRST)
-    with guarded() as server:
+    with at_work(TokenServer()) as server:
         entry = {"url": server.url, "headers": {"Authorization": f"Bearer {vault.reference}"}}
         with running({"mcpServers": {"s": entry}}) as daemon, daemon.client() as client:
             daemon.ready()
@@ -178,7 +157,7 @@ def _worked(client: RawClient) -> str:
 
 def test_a_token_that_is_refused_and_has_not_changed_waits_for_an_operator(tmp_path: Path) -> None:
     vault = Vault(tmp_path, SECOND)
-    with guarded() as server:
+    with at_work(TokenServer()) as server:
         entry = {"url": server.url, "headers": {"Authorization": f"Bearer {vault.reference}"}}
         with running({"mcpServers": {"s": entry}}) as daemon:
             found = eventually(

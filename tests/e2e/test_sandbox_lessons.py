@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import http.server
 import json
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.harness import Daemon, own_directory, started
+from tests.pages import Page, site
 from tests.waiting import WAIT, eventually
 
 SERVER = """
@@ -106,19 +105,12 @@ def boxed(sandbox: object) -> Iterator[Box]:
 
 @pytest.fixture
 def web() -> Iterator[str]:
-    class Page(http.server.BaseHTTPRequestHandler):
+    class Words(Page):
         def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"page")
+            self.say(b"page")
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.HTTPServer(("127.0.0.2", 0), Page) as serving:
-        threading.Thread(target=serving.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.2:{serving.server_port}/"
-        serving.shutdown()
+    with site(Words, "127.0.0.2") as address:
+        yield f"{address}/"
 
 
 def test_a_server_is_learned_and_then_works_under_strict_with_the_entry() -> None:

@@ -4,13 +4,13 @@ import sys
 import threading
 from base64 import b64encode
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
 
 from tests.collector import Collected, collector
 from tests.e2e.harness import MCPD, ROOT, free_port, running, scripted
+from tests.pages import Page
 from tests.pairwise import at_night
 from tests.waiting import WAIT, eventually, run_to_end
 
@@ -172,13 +172,13 @@ def test_a_call_from_a_client_through_the_daemon_to_a_server_is_one_tree() -> No
 # --- collectors that misbehave ------------------------------------------------------------------------------
 
 
-def fails(request: BaseHTTPRequestHandler) -> None:
+def fails(request: Page) -> None:
     """An error without end."""
     request.send_response(500)
     request.end_headers()
 
 
-def babbles(request: BaseHTTPRequestHandler) -> None:
+def babbles(request: Page) -> None:
     """No HTTP at all."""
     request.wfile.write(b"\x00\xff garbage \r\n" * 100)
 
@@ -194,7 +194,7 @@ def call_often(daemon: Any, calls: int) -> None:
 
 @pytest.mark.parametrize("answer", at_night([fails, babbles], fails))
 def test_a_collector_that_takes_nothing_is_told_once_and_costs_no_call(
-    answer: Callable[[BaseHTTPRequestHandler], None],
+    answer: Callable[[Page], None],
 ) -> None:
     config = {"mcpServers": {"time": TIME}, "metrics": {"enabled": True}}
     soon = {"OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
@@ -214,7 +214,7 @@ def test_a_collector_that_takes_nothing_is_told_once_and_costs_no_call(
 def test_a_collector_that_hangs_or_is_not_there_holds_up_neither_calls_nor_the_end() -> None:
     hangs = threading.Event()
 
-    def hang(_request: BaseHTTPRequestHandler) -> None:
+    def hang(_request: Page) -> None:
         hangs.wait(WAIT)
 
     with collector(hang) as collected:

@@ -15,6 +15,7 @@ from typing import Any
 from tests.e2e import whole_server
 from tests.e2e.sockets import WebSocket
 from tests.e2e.whole_server import Conversation, WholeServer
+from tests.pages import Page, at_work
 
 Json = dict[str, Any]
 
@@ -33,12 +34,8 @@ def served(transport: str, name: str, *, modern: bool, directory: Path) -> Itera
     server = WholeServer(name, modern=modern)
     path = str(directory / name)
     made = {"unix": _unix, "websocket": _websocket, "http": _http, "sse": _sse}[transport](server, path)
-    threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    try:
+    with at_work(made):
         yield _entry(transport, made.server_address)
-    finally:
-        made.shutdown()
-        made.server_close()
 
 
 def _entry(transport: str, address: Any) -> Json:
@@ -131,10 +128,10 @@ class _Events:
             handler.wfile.flush()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Page):
     def message(self) -> Json:
         """The body."""
-        found: Json = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        found: Json = json.loads(self.body())
         return found
 
     def head(self, status: int, kind: str = "", **headers: str) -> None:
@@ -144,9 +141,6 @@ class _Handler(BaseHTTPRequestHandler):
             if value:
                 self.send_header(name, value)
         self.end_headers()
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name is http.server's
-        """Log nothing."""
 
 
 def _http(server: WholeServer, _path: str) -> socketserver.BaseServer:

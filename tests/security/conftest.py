@@ -1,6 +1,5 @@
 """One daemon for all of these tests: its servers are as hostile as they can be."""
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,8 +8,9 @@ import pytest
 
 from tests.e2e.conftest import forks
 from tests.e2e.harness import Daemon, own_directory, scripted, started
+from tests.pages import site
 from tests.scripted_server import tool
-from tests.security.hostile import BAD_NAMES, NAMES, SLY_TOOL, VARIABLES, echo_server, leaky, remotes, sly
+from tests.security.hostile import BAD_NAMES, NAMES, SLY_TOOL, VARIABLES, Echo, leaky, remotes, sly
 
 __all__ = ["forks"]
 
@@ -45,19 +45,14 @@ class Watched(Daemon):
 @pytest.fixture(scope="package")
 def hostile() -> Iterator[Watched]:
     """A daemon whose servers hide things, leak secrets, have odd names and ask for what is not theirs."""
-    echo = echo_server()
-    threading.Thread(target=echo.serve_forever, daemon=True).start()
     directory = own_directory()
-    daemon = Watched(directory, configured(directory, echo.server_address[1]), ENVIRON)
-    # An interpreter of its own: what it hands on to its servers is part of what is tested.
-    daemon.forked = False
-    try:
+    with site(Echo) as echo:
+        daemon = Watched(directory, configured(directory, int(echo.rpartition(":")[2])), ENVIRON)
+        # An interpreter of its own: what it hands on to its servers is part of what is tested.
+        daemon.forked = False
         with started(daemon):
             daemon.ready("sly", "odd", "asking", "leaky")
             yield daemon
-    finally:
-        echo.shutdown()
-        echo.server_close()
 
 
 def configured(directory: Path, port: int) -> dict[str, Any]:

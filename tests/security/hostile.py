@@ -2,11 +2,11 @@
 
 import base64
 import json
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from daemon.counting.measures import NOISE_CHARACTERS, STDERR_LINE
+from tests.pages import Page
 from tests.scripted_server import command, tool
 
 HIDDEN = "\u202e\u200b\x1b[2J\x9b\ue000\u2066\ufeff\U000e0041\ufe00\ufe01\u00ad\u061c\ufff9"
@@ -115,34 +115,19 @@ TELLING = tool(
 """Secrets in every member of a definition."""
 
 
-class Echo(BaseHTTPRequestHandler):
+class Echo(Page):
     """Refuses everything and repeats what it was sent: its headers, its url and the body."""
 
     def do_POST(self) -> None:
         """Answer a JSON-RPC request with an error full of secrets."""
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        body = json.loads(self.body())
         text = f"cannot {self.path} {dict(self.headers)} {everything()}"
         error = {"jsonrpc": "2.0", "id": body.get("id"), "error": {"code": -32000, "message": text}}
-        raw = json.dumps(error).encode()
-        self.send_response(200 if body.get("method") == "tools/call" else 400)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(raw)))
-        self.end_headers()
-        self.wfile.write(raw)
+        self.say(json.dumps(error).encode(), 200 if body.get("method") == "tools/call" else 400)
 
     def do_GET(self) -> None:
         """Refuse to open a stream, in the same way."""
         self.send_error(400, explain=everything())
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
-        """Print nothing."""
-
-
-def echo_server() -> ThreadingHTTPServer:
-    """An HTTP server of the kind, bound to a free port of this machine."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
-    server.daemon_threads = True
-    return server
 
 
 def leaky(place: Path) -> dict[str, Any]:

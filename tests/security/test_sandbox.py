@@ -17,7 +17,6 @@ import socketserver
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ import pytest
 
 from tests.e2e.harness import free_port, scripted, started
 from tests.faults.stage import is_alive
+from tests.pages import Page, at_work
 from tests.security.unprivileged import DROP, USER, Unprivileged, interpreter
 from tests.waiting import eventually
 
@@ -316,7 +316,7 @@ KERNEL = [
 CASES = [*FILES, *PROCESSES, *NETWORK, *KERNEL]
 
 
-class Page(http.server.BaseHTTPRequestHandler):
+class HostPage(Page):
     """What listens on the host: its secret is for those who ask for another host than localhost."""
 
     protocol_version = "HTTP/1.1"
@@ -333,10 +333,7 @@ class Page(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(page.encode())
 
-    do_POST = do_TRACE = do_GET  # noqa: N815 - the names that the library looks for
-
-    def log_message(self, *_: object) -> None:
-        """Nothing: the tests read answers."""
+    do_POST = do_TRACE = do_GET
 
 
 class Echo(socketserver.BaseRequestHandler):
@@ -358,18 +355,14 @@ class Pages6(http.server.ThreadingHTTPServer):
 def services() -> Iterator[World]:
     """Services of the host's on loopback: HTTP over IPv4 and IPv6, UDP; their ports."""
     servers: dict[str, socketserver.UDPServer | socketserver.TCPServer] = {
-        "port": http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page),
-        "port6": Pages6(("::1", 0), Page),
+        "port": http.server.ThreadingHTTPServer(("127.0.0.1", 0), HostPage),
+        "port6": Pages6(("::1", 0), HostPage),
         "udp": socketserver.UDPServer(("127.0.0.1", 0), Echo),
     }
-    for server in servers.values():
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield {name: server.socket.getsockname()[1] for name, server in servers.items()}
-    finally:
+    with contextlib.ExitStack() as stack:
         for server in servers.values():
-            server.shutdown()
-            server.server_close()
+            stack.enter_context(at_work(server))
+        yield {name: server.socket.getsockname()[1] for name, server in servers.items()}
 
 
 @contextlib.contextmanager
