@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import attrs
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, ViewportSize, expect
 
 from tests.e2e.harness import Daemon, changeable, running, scripted
 from tests.waiting import WAIT
@@ -156,3 +156,9 @@ def row(page: Page, name: str) -> Any:
 def expect_words(page: Page, text: str) -> None:
     """Wait until the page shows a text."""
     expect(page.locator("body")).to_contain_text(text, timeout=WAIT * 1000)
+
+
+def press(place: Page | Locator, button: str, text: str, *, exact: bool = False) -> None:
+    """Click a button of a page, or of a part, and wait until the page shows a text."""
+    place.get_by_role("button", name=button, exact=exact).click()
+    expect_words(place if isinstance(place, Page) else place.page, text)

@@ -9,7 +9,17 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.browser.driving import PHONE, Here, accessible, close_windows, console, expect_words, row, settled
+from tests.browser.driving import (
+    PHONE,
+    Here,
+    accessible,
+    close_windows,
+    console,
+    expect_words,
+    press,
+    row,
+    settled,
+)
 from tests.e2e.harness import Daemon, own_directory, scripted, started
 from tests.pairwise import at_night
 from tests.registries import LocalRegistry, registry
@@ -72,8 +82,7 @@ def test_what_is_refused_stays_typed_but_for_its_values(own: Here, *, script: bo
     page.get_by_label("Name").fill("git")
     page.get_by_label("Variables").fill(f"API_KEY={SECRET}")
     page.get_by_label("Sandbox").select_option("strict")
-    page.get_by_role("button", name="Add", exact=True).click()
-    expect_words(page, "there is a server 'git'")
+    press(page, "Add", "there is a server 'git'", exact=True)
     expect(page.get_by_label("What to add")).to_have_value("uvx some-server --to 'a b'")
     expect(page.get_by_label("Name")).to_have_value("git")
     expect(page.get_by_label("Sandbox")).to_have_value("strict")
@@ -115,8 +124,7 @@ def test_json_of_a_readme_is_checked_added_and_taken_back_with_the_page_found_by
     page.get_by_label("What to add").fill(f"// as its README has it\n{snippet}")
     page.get_by_role("button", name="Add", exact=True).click()
     page.wait_for_url(f"{own.address}/servers/pasted")
-    page.get_by_role("button", name="Undo").click()
-    expect_words(page, "removed pasted from")
+    press(page, "Undo", "removed pasted from")
     assert "pasted" not in own.daemon.ask("status")["servers"]
     # What it has done is found by its name also when it is gone, and by the time.
     page.goto(f"{own.address}/events")
@@ -167,8 +175,7 @@ def test_what_a_registry_offers_is_found_shown_and_added_only_as_it_was_shown(
     published.documents[:] = [FAR]
     page.get_by_role("link", name="Try again").click()
     page.get_by_role("searchbox", name="Words").fill("nothing-is-called-so")
-    page.get_by_role("button", name="Search the registries").click()
-    expect_words(page, "no server matches")
+    press(page, "Search the registries", "no server matches")
     page.get_by_role("searchbox", name="Words").fill("far things")
     page.keyboard.press("Enter")
     expect_words(page, "Finds far things.")
@@ -180,8 +187,7 @@ def test_what_a_registry_offers_is_found_shown_and_added_only_as_it_was_shown(
     published.documents[:] = [
         {**FAR, "remotes": [{"type": "streamable-http", "url": "https://evil.example/mcp"}]}
     ]
-    page.get_by_role("button", name="Add it").click()
-    expect_words(page, "io.example/far is not what was shown: now it is version 1.0.0")
+    press(page, "Add it", "io.example/far is not what was shown: now it is version 1.0.0")
     assert "far" not in json.loads(own.daemon.config.read_text())["mcpServers"]
 
 
@@ -218,8 +224,7 @@ def test_the_first_run_takes_over_what_clients_have(browser: Browser, *, script:
         if script:
             accessible(settled(page))
         expect(page.locator("#servers-available")).to_have_class("idle")
-        page.get_by_role("button", name="Set all of this up, and change your clients' files").click()
-        expect_words(page, "stands in their place in Cursor")
+        press(page, "Set all of this up, and change your clients' files", "stands in their place in Cursor")
         expect(page.locator("#first-run tbody tr")).to_contain_text("ready")
         expect(page.locator(".cards > li")).to_contain_text("ready")
         expect(page.get_by_role("heading", name="No server is configured yet")).to_have_count(0)
@@ -229,8 +234,7 @@ def test_the_first_run_takes_over_what_clients_have(browser: Browser, *, script:
         if script:
             accessible(settled(page))
             page.get_by_role("button", name="Undo all of this").click()
-            page.get_by_role("dialog").get_by_role("button", name="Undo").click()
-            expect_words(page, "is as it was, byte for byte")
+            press(page.get_by_role("dialog"), "Undo", "is as it was, byte for byte")
             expect(page.get_by_role("heading", name="No server is configured yet")).to_be_visible()
             assert json.loads(here.daemon.config.read_text())["mcpServers"] == {}
         assert "refused a connection" not in here.daemon.said(), "a child of the daemon is no client"
@@ -246,8 +250,7 @@ def test_a_client_is_connected_and_disconnected(browser: Browser, *, script: boo
         cursor = page.get_by_role("row").filter(has_text="Cursor")
         expect(cursor).to_contain_text("not in it")
         expect(cursor).to_contain_text("echo")
-        page.get_by_role("button", name="Connect Cursor").click()
-        expect_words(page, "It takes effect when a client is restarted")
+        press(page, "Connect Cursor", "It takes effect when a client is restarted")
         expect(cursor).to_contain_text(f"in {file}")
         assert "mcpd" in json.loads(file.read_text())["mcpServers"]
         if script:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.browser.driving import Here, console, expect_words, row, settled
+from tests.browser.driving import Here, console, expect_words, press, row, settled
 from tests.e2e.harness import changeable, scripted
 from tests.scripted_server import tool
 from tests.waiting import WAIT
@@ -40,8 +40,11 @@ def test_what_waits_is_counted_on_every_page_as_it_comes_and_goes(own: Here) -> 
     page.get_by_role("link", name="Approvals").click()
     settled(page)
     page.get_by_role("button", name="Approve all").click()
-    page.get_by_role("dialog").get_by_role("button", name="Approve all").click()
-    expect_words(page, "Approved: git/git_log, git/git_push, notes/read, notes/send.")
+    press(
+        page.get_by_role("dialog"),
+        "Approve all",
+        "Approved: git/git_log, git/git_push, notes/read, notes/send.",
+    )
     expect_words(page, "Nothing waits for approval.")
     expect(badge).to_have_count(0)
     with own.daemon.client().hello(surface="full") as client:
@@ -61,11 +64,9 @@ def test_a_difference_is_opened_and_the_tool_approved_as_it_was_shown(own: Here)
     # A page that is not kept up to date has the form that somebody looks at.
     page.evaluate("dispatchEvent(new Event('pagehide'))")
     own.daemon.changes("notes", *notes("all secrets"))
-    page.get_by_role("button", name="Approve notes/read").click()
-    expect_words(page, "Changed since the page showed it, and still waits: notes/read.")
+    press(page, "Approve notes/read", "Changed since the page showed it, and still waits: notes/read.")
     expect(row(page, "description")).to_contain_text("Reads all secrets.")
-    page.get_by_role("button", name="Approve notes/read").click()
-    expect_words(page, "Approved: notes/read.")
+    press(page, "Approve notes/read", "Approved: notes/read.")
     expect_words(page, "Nothing of this waits for approval.")
     page.goto(f"{own.address}/events")
     expect_words(page, "(console) approved read")
@@ -79,8 +80,7 @@ def test_what_a_held_tool_says_stays_text_without_a_script_too(own: Here) -> Non
     page.get_by_role("link", name="send", exact=True).click()
     expect_words(page, "<script>document.title='taken'</script>\\u202e")
     assert "\u202e" not in page.content()
-    page.get_by_role("button", name="Approve notes/send").click()
-    expect_words(page, "Approved: notes/send.")
+    press(page, "Approve notes/send", "Approved: notes/send.")
     expect(page.get_by_role("heading", name="Arguments")).to_be_visible()
 
 

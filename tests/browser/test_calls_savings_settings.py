@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.driving import SIZES, Here, accessible, console, expect_words, row, settled
+from tests.browser.driving import SIZES, Here, accessible, console, expect_words, press, row, settled
 from tests.e2e.harness import scripted
 from tests.e2e.test_summaries import at_hand
 from tests.pairwise import each_once
@@ -62,8 +62,7 @@ def test_a_call_that_hangs_is_seen_and_cancelled(staged: tuple[Here, EndpointSer
         # Nothing else happens, and nothing is reloaded: it comes by itself.
         expect(waits).to_contain_text("the answer", timeout=WAIT * 1000)
         waits.get_by_role("button", name="Cancel the call").click()
-        page.get_by_role("dialog").get_by_role("button", name="Cancel the call").click()
-        expect_words(page, "cancelled after")
+        press(page.get_by_role("dialog"), "Cancel the call", "cancelled after")
         said, _ = caller.communicate(timeout=WAIT)
         assert b"cancelled" in said
     expect(row(page, "sleep").filter(has_text="cancelled").first).to_be_visible(timeout=WAIT * 1000)
@@ -103,19 +102,16 @@ def test_switches_are_thrown_with_the_keyboard_and_written(browser: Browser) -> 
     with stage(browser) as (here, _):
         page = settled(opened(here, "/settings"))
         page.get_by_role("button", name="Switch off loading on demand for profile reader").press("Enter")
-        page.get_by_role("dialog").get_by_role("button", name="Switch off").click()
-        expect_words(page, "profile reader is switched off")
+        press(page.get_by_role("dialog"), "Switch off", "profile reader is switched off")
         expect(row(page, "reader")).to_contain_text("full: every tool")
         page.get_by_role("button", name="Switch off loading on demand for all profiles").press("Enter")
-        page.get_by_role("dialog").get_by_role("button", name="Switch off").click()
-        expect_words(page, "Every profile shows every tool")
+        press(page.get_by_role("dialog"), "Switch off", "Every profile shows every tool")
         assert here.daemon.ask("status")["daemon"]["lazy"] is False
         written = json.loads(here.daemon.config.read_text())
         assert (written["lazy"], written["profiles"]["reader"]["lazy"]) == (False, False)
         here.daemon.run("lazy", "on")
         expect_words(page, "Each profile shows what its own switch")
-        page.get_by_role("button", name="Read it again").click()
-        expect_words(page, "The configuration was read")
+        press(page, "Read it again", "The configuration was read")
 
 
 def test_a_model_is_listed_chosen_and_tried(staged: tuple[Here, EndpointServer]) -> None:
@@ -124,14 +120,11 @@ def test_a_model_is_listed_chosen_and_tried(staged: tuple[Here, EndpointServer])
     here.daemon.run("disable", "notes")
     page = settled(opened(here, "/settings"))
     server.behave(MODELS)
-    page.get_by_role("button", name="List the models of this endpoint").click()
-    expect_words(page, "The endpoint offers 2 models")
+    press(page, "List the models of this endpoint", "The endpoint offers 2 models")
     page.get_by_label("Model", exact=True).select_option("large")
-    page.get_by_role("button", name="Choose").click()
-    expect_words(page, "large writes summaries from now on")
+    press(page, "Choose", "large writes summaries from now on")
     server.behave(well)
-    page.get_by_role("button", name="Ask the model").click()
-    expect_words(page, "Does boil_water well.")
+    press(page, "Ask the model", "Does boil_water well.")
     accessible(page)
     assert json.loads(here.daemon.config.read_text())["summaries"]["model"] == "large"
     for name in ("git", "notes"):

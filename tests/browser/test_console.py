@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from daemon.console.pages.page_table import PAGES
 from tests import pages
-from tests.browser.driving import Here, accessible, console, expect_words, row, settled
+from tests.browser.driving import Here, accessible, console, expect_words, press, row, settled
 from tests.e2e.harness import free_port, running, scripted
 from tests.waiting import WAIT
 
@@ -92,8 +92,7 @@ def test_a_token_of_the_configuration_signs_in_to_read(browser: Browser) -> None
         page = opened.context().new_page()
         page.goto(f"{opened.address}/sign-in")
         page.get_by_label("token").fill(f"{value}-ci")
-        page.get_by_role("button", name="Sign in").click()
-        expect_words(page, "token is not valid for the console")
+        press(page, "Sign in", "token is not valid for the console")
         page.get_by_label("token").fill(value)
         page.get_by_role("button", name="Sign in").click()
         page.wait_for_url(opened.address)

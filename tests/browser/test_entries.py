@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.driving import Here, accessible, console, expect_words, row, settled
+from tests.browser.driving import Here, accessible, console, expect_words, press, row, settled
 from tests.e2e.harness import scripted
 from tests.waiting import WAIT
 
@@ -90,15 +90,13 @@ def test_common_keys_have_fields_of_their_own_which_keep_the_rest(own: Here, scr
     page.get_by_label("timeouts.call").fill("7.5")
     page.get_by_label("trust").select_option("none")
     page.get_by_label("env").fill(page.get_by_label("env").input_value().replace("one", "two words"))
-    page.get_by_role("button", name="Save these keys").click()
-    expect_words(page, "git is ready")
+    press(page, "Save these keys", "git is ready")
     expect(page.get_by_label("timeouts.call")).to_have_value("7.5")
     changed = {"timeouts": {"call": 7.5}, "trust": "none", "env": {"LEVEL": "two words", "API_TOKEN": SECRET}}
     assert entry_in(own, "git") == {**SERVERS["git"], **changed}
     page.get_by_label("timeouts.call").fill("")
     page.get_by_role("textbox", name="command").fill("/absent")
-    page.get_by_role("button", name="Save these keys").click()
-    expect_words(page, "git does not come up (failed)")
+    press(page, "Save these keys", "git does not come up (failed)")
     expect(page.get_by_role("textbox", name="command")).to_have_value("/absent")
     assert entry_in(own, "git")["timeouts"] == {"call": 7.5}
 
@@ -166,8 +164,7 @@ def test_what_somebody_else_has_changed_meanwhile_is_not_overwritten_unseen(own:
     change(page, '"one"', '"mine"')
     expect(page.get_by_role("alert")).to_contain_text("git was changed since you saw it")
     assert entry_in(own, "git")["env"]["LEVEL"] == "theirs"
-    page.get_by_role("button", name="Save", exact=True).click()
-    expect_words(page, "git is ready")
+    press(page, "Save", "git is ready", exact=True)
     # The other one's change is not the last one any more.
     other.get_by_role("button", name="Undo").click()
     expect(other.get_by_role("alert")).to_contain_text("git was changed again since then: nothing was undone")
@@ -192,8 +189,7 @@ def test_a_server_is_removed_and_comes_back_with_its_secret(own: Here) -> None:
     expect(page).to_have_url(f"{own.address}/servers")
     expect_words(page, "removed git from")
     assert entry_in(own, "git") is None
-    page.get_by_role("button", name="Undo").click()
-    expect_words(page, "git is ready")
+    press(page, "Undo", "git is ready")
     assert own.daemon.ask("status")["servers"]["git"]["state"] == "ready"
     again = entry_in(own, "git")
     assert again["args"] == SERVERS["git"]["args"]
@@ -215,15 +211,13 @@ def test_a_new_secret_is_kept_apart_and_the_old_one_comes_back(own: Here) -> Non
     expect(page.get_by_role("textbox", name="The entry of")).to_have_value(re.compile("GIT__API_TOKEN"))
     expect_words(page, "git is ready")
     assert "wK4third5Secret8Yz" in kept.read_text()
-    page.get_by_role("button", name="Undo").click()
-    expect_words(page, "git is ready")
+    press(page, "Undo", "git is ready")
     assert "qX7new9Secret3Vb" in kept.read_text()
 
 
 def test_a_server_that_the_file_has_off_is_switched_on_there(own: Here) -> None:
     page = settings(own, own.signed_in(), "off")
-    page.get_by_role("button", name="Enable off").click()
-    expect_words(page, "off is ready")
+    press(page, "Enable off", "off is ready")
     assert entry_in(own, "off").get("enabled", True) is True
 
 

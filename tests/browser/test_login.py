@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from tests.browser.driving import PHONE, Here, accessible, console, expect_words, settled
+from tests.browser.driving import PHONE, Here, accessible, console, expect_words, press, settled
 from tests.browser.driving import SERVERS as OTHERS
 from tests.process.authorization.serving import protected
 from tests.waiting import WAIT, eventually
@@ -52,8 +52,7 @@ def agree(context: BrowserContext, page: Page) -> None:
 def test_a_login_begins_with_a_button_and_ends_with_a_server_that_is_ready(guarded: Here) -> None:
     page = page_of_wiki(guarded)
     expect(page.locator("#server-overview")).to_contain_text("What helps:")
-    page.locator("#server-overview").get_by_role("button", name="Log in to wiki").click()
-    expect_words(page, "A login is under way")
+    press(page.locator("#server-overview"), "Log in to wiki", "A login is under way")
     settled(page)
     accessible(page)
     with page.context.expect_page() as opened:
@@ -74,8 +73,7 @@ def test_a_login_begins_with_a_button_and_ends_with_a_server_that_is_ready(guard
     page.goto(f"{guarded.address}/servers/wiki")
     settled(page)
     page.get_by_role("button", name="Log out").click()
-    page.get_by_role("dialog").get_by_role("button", name="Log out").click()
-    expect_words(page, "logged out of wiki")
+    press(page.get_by_role("dialog"), "Log out", "logged out of wiki")
 
 
 @pytest.mark.nightly
@@ -96,8 +94,7 @@ def test_a_login_that_is_declined_is_said_to_be_and_can_be_begun_again(guarded: 
 @pytest.mark.nightly
 def test_a_code_is_shown_for_a_browser_elsewhere(guarded: Here) -> None:
     page = page_of_wiki(guarded, viewport=PHONE, java_script_enabled=True)
-    page.get_by_role("button", name="Log in with a code").click()
-    expect_words(page, "and type the code")
+    press(page, "Log in with a code", "and type the code")
     accessible(settled(page))
     with page.context.expect_page() as opened:
         page.get_by_role("link", name="Open the page of the login").click()
@@ -109,8 +106,7 @@ def test_a_code_is_shown_for_a_browser_elsewhere(guarded: Here) -> None:
 
 def test_who_may_only_look_sees_no_way_to_log_in(guarded: Here) -> None:
     changing = page_of_wiki(guarded)
-    changing.locator("#server-overview").get_by_role("button", name="Log in to wiki").click()
-    expect_words(changing, "A login is under way")
+    press(changing.locator("#server-overview"), "Log in to wiki", "A login is under way")
     page = guarded.signed_in("--read-only")
     page.goto(f"{guarded.address}/servers/wiki")
     expect_words(page, "mcpd logs in to it with OAuth.")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.driving import Here, console, expect_words, row, settled
+from tests.browser.driving import Here, console, expect_words, press, row, settled
 from tests.e2e.harness import changeable, scripted
 from tests.waiting import WAIT
 
@@ -61,20 +61,17 @@ def test_a_server_is_switched_off_and_on_restarted_and_refreshed(own: Here) -> N
     page = settled(own.signed_in())
     notes = row(page, "notes")
     notes.get_by_role("button", name="Disable notes").click()
-    page.get_by_role("dialog").get_by_role("button", name="Disable").click()
-    expect_words(page, "notes: switched off, now disabled")
+    press(page.get_by_role("dialog"), "Disable", "notes: switched off, now disabled")
     notes.get_by_role("button", name="Enable notes").click()
     expect_words(page, "notes: switched on, now ready")
     settled(page)
     notes.get_by_role("button", name="Restart notes").click()
-    page.get_by_role("dialog").get_by_role("button", name="Restart").click()
-    expect_words(page, "notes: restarted, now ready")
+    press(page.get_by_role("dialog"), "Restart", "notes: restarted, now ready")
     tops = "controls => [...controls.querySelectorAll('button, a')].map(each => each.offsetTop)"
     assert len({*notes.locator(".controls").evaluate(tops)}) == 1, "in one row"
     notes.get_by_role("link", name="Logs of notes").click()
     expect_words(page, "a warning")
-    page.get_by_role("button", name="Refresh tools of notes").click()
-    expect_words(page, "2 tools; as before")
+    press(page, "Refresh tools of notes", "2 tools; as before")
 
 
 def test_what_helps_is_said_and_the_worst_comes_first(own: Here) -> None:
@@ -97,8 +94,7 @@ def test_what_helps_is_a_link_or_a_button_where_it_stands(own: Here) -> None:
     page = settled(own.signed_in())
     helps = row(page, "broken").locator(".helps")
     helps.get_by_role("button", name="Restart").click()
-    page.get_by_role("dialog").get_by_role("button", name="Restart").click()
-    expect_words(page, "broken: restarted, now failed")
+    press(page.get_by_role("dialog"), "Restart", "broken: restarted, now failed")
     settled(page)
     helps.get_by_role("button", name="Reload").click()
     expect_words(page, "The configuration was read.\nnothing has changed")
@@ -122,8 +118,7 @@ def test_without_a_script_it_is_read_and_used(own: Here) -> None:
     page.goto(f"{own.address}/servers/notes?tab=tools")
     expect_words(page, "What it offers")
     expect_words(page, "set_tools")
-    page.get_by_role("button", name="Refresh tools of notes").click()
-    expect_words(page, "2 tools; as before")
+    press(page, "Refresh tools of notes", "2 tools; as before")
 
 
 def test_with_the_keyboard_alone_a_server_is_found_and_refreshed(own: Here) -> None:

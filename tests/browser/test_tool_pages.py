@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.browser.driving import Here, accessible, console, expect_words, settled
+from tests.browser.driving import Here, accessible, console, press, settled
 from tests.e2e.harness import scripted
 from tests.scripted_server import tool
 
@@ -38,11 +38,9 @@ def test_a_description_is_written_and_taken_out_again(own: Here) -> None:
     page.goto(f"{own.address}/tools/s/read")
     page.get_by_text("Write one of your own").click()
     page.get_by_label("Description for models").fill("Ours & <i>theirs</i>.")
-    page.get_by_role("button", name="Write it into the configuration").click()
-    expect_words(page, "s/read has that description now")
+    press(page, "Write it into the configuration", "s/read has that description now")
     assert "Ours & <i>theirs</i>." in own.daemon.config.read_text(encoding="utf-8")
-    page.get_by_role("button", name="own description again").click()
-    expect_words(page, "s/read has its server's own description now")
+    press(page, "own description again", "s/read has its server's own description now")
     assert "Ours" not in own.daemon.config.read_text(encoding="utf-8")
 
 
@@ -57,15 +55,12 @@ def test_what_a_session_has_loaded_is_seen_and_taken_away(own: Here) -> None:
         client.load("git_log")
         # It is shown as soon as it is loaded.
         expect(page.locator("#session-loaded tbody tr")).to_have_count(3)
-        page.get_by_role("button", name="Unload s/read").click()
-        expect_words(page, "s/read is not loaded any more")
+        press(page, "Unload s/read", "s/read is not loaded any more")
         assert "read" not in client.listed()
         page.get_by_role("button", name="Unload all").click()
-        page.get_by_role("dialog").get_by_role("button", name="Unload all").click()
-        expect_words(page, "It has not loaded any tools.")
+        press(page.get_by_role("dialog"), "Unload all", "It has not loaded any tools.")
         page.get_by_label("Profile").select_option("review")
-        page.get_by_role("button", name="Move it to this profile").click()
-        expect_words(page, "its connection has profile review now")
+        press(page, "Move it to this profile", "its connection has profile review now")
 
 
 def test_a_tool_is_called_with_a_form_made_of_its_schema(browser: Browser) -> None:
@@ -94,8 +89,7 @@ def test_a_tool_is_called_with_a_form_made_of_its_schema(browser: Browser) -> No
         page.get_by_label("more").fill('["a"]')
         page.get_by_label("maybe").fill("2 weeks ago")
         page.get_by_label("either").select_option("false")
-        page.get_by_role("button", name="Call echo").click()
-        expect_words(page, "git/echo has answered")
+        press(page, "Call echo", "git/echo has answered")
         told = page.locator(".outcome .message").inner_text()
         assert json.loads(told.partition(":")[2]) == {
             "text": "5", "count": 7, "flag": True, "kind": "two", "more": ["a"],
@@ -115,8 +109,7 @@ def test_a_tool_is_called_with_a_form_made_of_its_schema(browser: Browser) -> No
         accessible(page)
         page.get_by_label("text").fill("x")
         page.get_by_label("more").fill("[")
-        page.get_by_role("button", name="Call echo").click()
-        expect_words(page, "more is not JSON")
+        press(page, "Call echo", "more is not JSON")
         expect(page.get_by_label("more")).to_have_value("[")
         # Its server does not say that it only reads: it is asked first.
         page.goto(f"{here.address}/tools/git/act")
