@@ -61,12 +61,19 @@ def _nothing() -> None: ...
 
 
 @asynccontextmanager
-async def beside(task: Callable[..., Awaitable[object]], *args: object) -> AsyncIterator[trio.Nursery]:
-    """Run a task beside the block, and cancel it, with all others of the nursery, at the block's end."""
+async def background() -> AsyncIterator[trio.Nursery]:
+    """A nursery whose tasks are cancelled at the end of the block."""
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(task, *args)
         yield nursery
         nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def beside(task: Callable[..., Awaitable[object]], *args: object) -> AsyncIterator[trio.Nursery]:
+    """Run a task in the background of the block."""
+    async with background() as nursery:
+        nursery.start_soon(task, *args)
+        yield nursery
 
 
 def eventually(look: Callable[[], T | Literal[False] | None], why: Callable[[], object] = str) -> T:

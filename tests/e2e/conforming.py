@@ -13,7 +13,7 @@ import trio
 
 from tests.e2e.harness import NODE, NODE24, ROOT
 from tests.e2e.raw_http import HttpDoor
-from tests.waiting import WAIT
+from tests.waiting import WAIT, background
 
 BASELINES = Path(__file__).parent / "conformance"
 """Scenarios and checks that are expected to fail, in a file for each revision."""
@@ -129,11 +129,10 @@ CHUNKED = re.compile(rb"\r\ntransfer-encoding:", re.IGNORECASE)
 @asynccontextmanager
 async def carrying(header: str, port: int) -> AsyncIterator[int]:
     """Yields a port of this machine whose requests go to `port` with one more header."""
-    async with trio.open_nursery() as nursery:
+    async with background() as nursery:
         carry = partial(_carry, f"\r\n{header}".encode(), port)
         listeners = await nursery.start(partial(trio.serve_tcp, carry, 0, host="127.0.0.1"))
         yield listeners[0].socket.getsockname()[1]
-        nursery.cancel_scope.cancel()
 
 
 async def _carry(header: bytes, port: int, client: trio.SocketStream) -> None:

@@ -22,7 +22,7 @@ from tests.faults.history import Born, Connections, Described, History, Left, Sa
 from tests.faults.stage import Recorder, is_alive, recording
 from tests.faults.upstreams import SERVERS, Act, Upstream
 from tests.faults.wire import HARMLESS, Toxic, Wire
-from tests.waiting import LOOK_SECONDS, until
+from tests.waiting import LOOK_SECONDS, background, until
 
 Json = dict[str, Any]
 
@@ -153,7 +153,7 @@ class Play:
         async with (
             recording(self.directory) as self.recorder,
             visiting(self.arena, self.history, self.rng) as self.visitors,
-            trio.open_nursery() as nursery,
+            background() as nursery,
         ):
             self.client = await self._comes_in(self.door)
             self.operator = await self.visitors.operator()
@@ -166,7 +166,6 @@ class Play:
             await self._remains()
             await self.look(CANARY)
             self.history.note(Said(where="the log", text=self.log()))
-            nursery.cancel_scope.cancel()
         self._judge()
 
     async def _comes_in(self, door: str) -> Client:
@@ -195,7 +194,7 @@ class Play:
     @asynccontextmanager
     async def _behind_a_network(self, net: Net) -> AsyncIterator[None]:
         self.upstream = SERVERS[net.kind](self.name, self.history, on=net.on, session=net.session)
-        async with trio.open_nursery() as nursery:
+        async with background() as nursery:
             self.upstream.attend(nursery)
             async with Wire(
                 self.upstream.connect, rng=self.rng, up=net.up, down=net.down
@@ -205,7 +204,6 @@ class Play:
                     self.wire.answer()
                 async with self._configured({"type": net.kind, "url": url, **net.entry}):
                     yield
-            nursery.cancel_scope.cancel()
 
     def _url(self, net: Net, wire: Wire) -> str:
         if net.kind == "unix" and not net.url:

@@ -42,7 +42,7 @@ from daemon.wire.outbox import Outbox
 from daemon.wire.requests import OwnExchange
 from tests.fakes_upstream import tool_call
 from tests.scripted_server import command
-from tests.waiting import PATIENCE, beside
+from tests.waiting import PATIENCE, background, beside
 
 QUICK = {"stop_eof": 0.2, "stop_term": 0.2, "probe": 1.0, "initialize": 20.0}
 """Timeouts for servers that need no patience."""
@@ -342,10 +342,9 @@ _numbers = count()
 async def recording(directory: Path) -> AsyncIterator[Recorder]:
     """A recorder that follows while the block runs."""
     recorder = Recorder(directory / f"record{next(_numbers)}")
-    async with trio.open_nursery() as nursery:
+    async with background() as nursery:
         await nursery.start(recorder.follow)
         yield recorder
-        nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager

@@ -29,6 +29,7 @@ from tests.faults.history import Connections, History
 from tests.faults.stage import Answer, Stage, at_work, leaving_nothing
 from tests.faults.upstreams import SERVERS, Upstream
 from tests.faults.wire import DRIP, HARMLESS, Fate, Toxic, Wire
+from tests.waiting import background
 
 AGES = 1e6
 """Seconds that nothing may take."""
@@ -94,7 +95,7 @@ async def behind_a_line(
 ) -> AsyncIterator[Remote]:
     """A server behind a line, with mcpd's own defaults but for these keys."""
     history = History()
-    async with leaving_nothing(), trio.open_nursery() as nursery:
+    async with leaving_nothing(), background() as nursery:
         server = SERVERS[kind]("s", history)
         server.attend(nursery)
         async with Wire(server.connect, rng=rng, down=down).running() as wire:
@@ -108,7 +109,6 @@ async def behind_a_line(
             configured = Server(name="s", type=TransportType(kind), url=url, **entry)
             async with at_work(configured, rng=rng.random) as found:
                 yield Remote(found, server, wire, history)
-        nursery.cancel_scope.cancel()
     assert history.violations() == []
 
 

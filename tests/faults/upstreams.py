@@ -17,6 +17,7 @@ from trio_websocket import ConnectionClosed, WebSocketConnection, wrap_server_st
 
 from tests.faults.history import History, Took
 from tests.unit.upstreams.transports.serving import Request, _read_request, reply
+from tests.waiting import background
 
 Json = dict[str, Any]
 
@@ -245,7 +246,7 @@ class WebSocketServer(Upstream):
 
     async def converse(self, stream: trio.SocketStream, number: int) -> None:
         """From the upgrade to the close."""
-        async with trio.open_nursery() as nursery:
+        async with background() as nursery:
             request = await wrap_server_stream(nursery, stream)
             act = self.take({"method": "upgrade"})
             if act is not None:
@@ -254,7 +255,6 @@ class WebSocketServer(Upstream):
                 return
             socket_ = await request.accept(subprotocol="mcp")
             await self._talk(socket_, number)
-            nursery.cancel_scope.cancel()
 
     async def _talk(self, socket_: WebSocketConnection, number: int) -> None:
         async def send(message: Json | bytes) -> None:

@@ -11,6 +11,7 @@ import trio
 from tests.faults.arena import BOUND, Client, Pending, code_of
 from tests.faults.case import Play
 from tests.faults.wire import HARMLESS, Toxic
+from tests.waiting import background
 
 STANDSTILL_SECONDS = 0.3
 """A connection of which nothing is taken for so long is taken for one that is not read from."""
@@ -144,7 +145,7 @@ class NeverReads:
     async def take(self, play: Play) -> None:
         """Write until that is of no use any more."""
         before = play.arena.resident_kib()
-        async with await play.visitors.silent() as stream, trio.open_nursery() as nursery:
+        async with await play.visitors.silent() as stream, background() as nursery:
             sender = _Sender(stream, self.request.replace(b"%NAME%", play.name.encode()))
             nursery.start_soon(sender.run, self.times)
             other = await play.visitors.client()
@@ -152,7 +153,6 @@ class NeverReads:
                 await (await other.call(play.name, "echo")).wait()
                 await trio.sleep(STANDSTILL_SECONDS / 10)
             await other.close()
-            nursery.cancel_scope.cancel()
         assert sender.cut_off == self.cut_off
         assert play.arena.resident_kib() - before < MEMORY_KIB
 

@@ -26,7 +26,7 @@ from daemon.wire.requests import PeerRequest
 from tests.faults.stage import Recorder, Stage, recording, scripted, stage
 from tests.unit.upstreams.transports.serving import Request, answer, reply
 from tests.unit.upstreams.transports.serving import scripted as http_server
-from tests.waiting import PATIENCE, beside
+from tests.waiting import PATIENCE, background, beside
 
 BACKOFF, CRASHLOOP, DEGRADED, DORMANT, FAILED, READY, STARTING = (
     *(ServerState.BACKOFF, ServerState.CRASHLOOP, ServerState.DEGRADED, ServerState.DORMANT),
@@ -285,7 +285,7 @@ async def test_a_server_that_has_no_time_at_connect_is_tried_again_when_it_said(
     async def decline(_request: Request) -> bytes:
         return reply(b"", BUSY, retry_after="200")
 
-    async with trio.open_nursery() as nursery:
+    async with background() as nursery:
         port = await http_server(nursery, decline)
         async with stage(at(port, timeouts=Timeouts(wake=LONG))) as it:
             with trio.fail_after(LONG):
@@ -300,7 +300,6 @@ async def test_a_server_that_has_no_time_at_connect_is_tried_again_when_it_said(
             with trio.fail_after(LONG):
                 assert not await it.one.wake()
             assert it.one.child.status.value == status
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_server_that_has_no_time_for_a_call_gets_no_other_before_it_said() -> None:
@@ -321,7 +320,7 @@ async def test_a_server_that_has_no_time_for_a_call_gets_no_other_before_it_said
             return answer(request, {"tools": [{"name": "one", "inputSchema": {"type": "object"}}]})
         return reply(b"", "202 Accepted" if "id" not in request.body else "400 Bad Request")
 
-    async with trio.open_nursery() as nursery:
+    async with background() as nursery:
         port = await http_server(nursery, decline)
         async with stage(at(port, limits=ServerLimits(in_flight=1))) as it:
             await it.ready()
@@ -338,4 +337,3 @@ async def test_a_server_that_has_no_time_for_a_call_gets_no_other_before_it_said
             assert 200_000 < wait <= 300_000
             assert calls == ["one"]
             assert it.states()[-1] is READY
-        nursery.cancel_scope.cancel()

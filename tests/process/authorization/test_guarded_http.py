@@ -19,7 +19,7 @@ from daemon.authorization.redirect import MAX_CONNECTIONS, MAX_REQUEST, Outcome,
 from daemon.host.sockets import reason
 from tests.process.authorization.serving import fetch
 from tests.unit.cases import cases
-from tests.waiting import WAIT
+from tests.waiting import WAIT, background
 
 PUBLIC = "93.184.216.34"
 
@@ -166,7 +166,7 @@ async def test_a_certificate_is_that_of_the_name_and_not_of_the_address(name: st
         head = connection.send(h11.Response(status_code=204, headers=[]))
         await stream.send_all(head or b"")
 
-    async with trio.open_nursery() as nursery:
+    async with background() as nursery:
         listeners = await nursery.start(partial(trio.serve_ssl_over_tcp, serve, 0, theirs, host="127.0.0.1"))
         port = listeners[0].transport_listener.socket.getsockname()[1]
         guard = guarded_transport(httpx2.AsyncHTTPTransport(verify=ours, trust_env=False), local=True)
@@ -177,7 +177,6 @@ async def test_a_certificate_is_that_of_the_name_and_not_of_the_address(name: st
                 with pytest.raises(httpx2.ConnectError) as caught:
                     await guarded.get(f"https://{name}:{port}/")
                 assert "Hostname mismatch" in reason(caught.value)
-        nursery.cancel_scope.cancel()
 
 
 # --- the listener that browsers come back to, and whatever else comes to it ----------------------------------
@@ -185,11 +184,10 @@ async def test_a_certificate_is_that_of_the_name_and_not_of_the_address(name: st
 
 @asynccontextmanager
 async def listened() -> AsyncIterator[Redirect]:
-    async with trio.open_nursery() as nursery:
+    async with background() as nursery:
         redirect = await listen(nursery, None)
         redirect.state = "state"
         yield redirect
-        nursery.cancel_scope.cancel()
 
 
 async def sent(redirect: Redirect, request: bytes) -> bytes:

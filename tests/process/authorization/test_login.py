@@ -33,7 +33,7 @@ from tests.process.authorization.serving import (
 )
 from tests.unit.cases import cases
 from tests.unit.upstreams.transports.serving import SECONDS, Request, reply, scripted
-from tests.waiting import WAIT
+from tests.waiting import WAIT, background
 
 BY_HAND = {"client_id": "by-hand", "client_secret": "canary-secret&+%"}
 
@@ -363,10 +363,9 @@ async def test_it_is_forgotten_whether_or_not_its_authorization_server_can_be_to
 
     found: list[FileLogins] = []
     with trio.fail_after(SECONDS):
-        async with trio.open_nursery() as nursery:
+        async with background() as nursery:
             found.append(kept(tmp_path, await scripted(nursery, partial(revoke, found))))
             ended = await end_login(found[0], "s", URL)
-            nursery.cancel_scope.cancel()
     assert (ended.existed, ended.revoked, bool(ended.problem)) == (True, revoked, not revoked)
     assert b"refresh-1" in asked[0]
     assert found[0].read("s", URL) is None

@@ -26,7 +26,7 @@ from tests.process.authorization.test_running import PROGRAM, SECONDS
 from tests.unit.catalog.samples import status_of
 from tests.unit.clients.permissions.agreeing import answer_to, asked, greet, reply
 from tests.unit.config.reading import config_of
-from tests.waiting import run_to_end
+from tests.waiting import background, run_to_end
 
 ABLE: dict[str, Any] = {"elicitation": {"url": {}}}
 META = {**MODERN, CAPABILITIES_KEY: ABLE}
@@ -72,12 +72,11 @@ async def wanting(state: Path, *, listed: bool = True) -> AsyncIterator[Site]:
     status = status_of(ServerState.NEEDS_AUTH, **STATUS)
     stage.alpha.refusal, stage.alpha.can_wake = unavailable("alpha", status, 0.0), False
     with trio.fail_after(SECONDS):
-        async with trio.open_nursery() as nursery:
+        async with background() as nursery:
             site = Site(stage, logins, nursery)
             nursery.start_soon(logins.run, site.started)
             await trio.testing.wait_all_tasks_blocked()
             yield site
-            nursery.cancel_scope.cancel()
 
 
 async def test_a_client_of_the_handshake_era_is_asked_and_its_call_goes_on(tmp_path: Path) -> None:

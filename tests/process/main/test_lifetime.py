@@ -24,7 +24,7 @@ from daemon.main import lifetime
 from daemon.main.run import ConfigFile
 from tests.houses import ECHO, House
 from tests.unit.config.reading import config_of
-from tests.waiting import PATIENCE, beside
+from tests.waiting import PATIENCE, background, beside
 
 
 @asynccontextmanager
@@ -54,10 +54,9 @@ async def daemon(
 
 
 async def status_of(home: House) -> dict[str, Any]:
-    async with trio.open_nursery() as nursery:
+    async with background() as nursery:
         operator = await home.connect(nursery, "control")
         answer: dict[str, Any] = (await operator.request("status"))["result"]
-        nursery.cancel_scope.cancel()
     return answer
 
 

@@ -21,7 +21,7 @@ from daemon.errors import CannotStart
 from daemon.processes.peers import Peers, TcpPeers, other_end, shares
 from daemon.sandbox import egress
 from daemon.sandbox.egress import Egress, SeenHost, proxy_environment, received, server_behind
-from tests.waiting import PATIENCE, beside, until
+from tests.waiting import PATIENCE, background, beside, until
 
 API = "api.internal"
 HERE = "127.0.0.1"
@@ -89,10 +89,9 @@ async def proxy(names: Names, *allowed: str, denied: tuple[str, ...] = ()) -> As
     made = Egress("github", rules, refusals.append, getaddrinfo=names)
     (listener,) = await trio.open_tcp_listeners(0, host=HERE)
     with trio.fail_after(math.inf if isinstance(trio.lowlevel.current_clock(), MockClock) else PATIENCE):
-        async with trio.open_nursery() as nursery:
+        async with background() as nursery:
             await nursery.start(made.serve, listener)
             yield Proxy(made, listener.socket.getsockname()[1], names, refusals, nursery.cancel_scope)
-            nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager
@@ -520,11 +519,10 @@ async def test_a_proxy_that_serves_again_has_all_its_places(
         for _ in range(2):
             (listener,) = await trio.open_tcp_listeners(0, host=HERE)
             again = attrs.evolve(proxied, port=listener.socket.getsockname()[1])
-            async with trio.open_nursery() as nursery:
+            async with background() as nursery:
                 await nursery.start(proxied.egress.serve, listener)
                 assert b" 400 " in await again.answer(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
                 await wait_all_tasks_blocked(0.01)
-                nursery.cancel_scope.cancel()
 
 
 # --- faults

@@ -21,7 +21,7 @@ from daemon.errors import CannotStart
 from daemon.sandbox import stub
 from daemon.sandbox.egress import Egress, proxy_environment, received, stub_command
 from tests.security.unprivileged import DROP, USER, interpreter
-from tests.waiting import WAIT, beside
+from tests.waiting import WAIT, background, beside
 
 API = "api.internal"
 BWRAP = ["bwrap", "--unshare-user", "--unshare-pid", "--unshare-ipc", "--ro-bind", "/", "/", "--dev", "/dev"]
@@ -103,10 +103,9 @@ async def run(
             with daemons:
                 _, (made,) = await trio.to_thread.run_sync(received, daemons)
             listener = trio.SocketListener(trio.socket.from_stdlib_socket(socket.socket(fileno=made)))
-            async with trio.open_nursery() as nursery:
+            async with background() as nursery:
                 await nursery.start(proxy.serve, listener)
                 status = await process.wait()
-                nursery.cancel_scope.cancel()
         finally:
             process.kill()
             await process.wait()

@@ -26,7 +26,7 @@ from daemon.scripting.runner import ScriptOutcome
 from daemon.wire.outbox import IN, Outbox
 from tests.process.scripting.conftest import PROCESS
 from tests.unit.cases import cases
-from tests.waiting import beside, eventually
+from tests.waiting import background, beside, eventually
 
 ROOT = Path(__file__).parents[3]
 
@@ -85,9 +85,8 @@ class Scripts:
 @asynccontextmanager
 async def interpreting(workers: int = 2, process: ScriptProcess = PROCESS) -> AsyncIterator[Scripts]:
     with trio.fail_after(60):
-        async with trio.open_nursery() as nursery:
+        async with background() as nursery:
             yield Scripts(Interpreter(process, workers), nursery)
-            nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager
@@ -538,14 +537,13 @@ async def test_scripts_whose_users_are_asked_leave_their_places_to_others(
 
     async with interpreting(2) as scripts:
         places = scripts.interpreter.places
-        async with trio.open_nursery() as nursery:
+        async with background() as nursery:
             for owner in ("one", "two"):
                 run = partial(scripts.run, asking=lambda: True, owner=owner)
                 nursery.start_soon(run, "await call('s/t')", call)
             await both.wait()
             assert value_of(await scripts.run("1", call, owner="three")) == 1
             assert places.total_tokens == 3
-            nursery.cancel_scope.cancel()
         assert places.total_tokens == 2
 
 

@@ -15,7 +15,7 @@ from daemon.secrets import commands
 from daemon.secrets.keyring import SecretTrouble
 from tests.faults.stage import is_alive, leaving_nothing
 from tests.unit.cases import cases
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, background
 
 SECRET = "7fK2mQ9xVb4Z-secret"
 
@@ -121,11 +121,10 @@ async def test_a_lookup_that_is_cancelled_ends_its_command(tmp_path: Path) -> No
     ready = tmp_path / "ready"
     os.mkfifo(ready)
     async with leaving_nothing(), keeping() as children:
-        async with trio.open_nursery() as nursery:
+        async with background() as nursery:
             words = ("sh", "-c", f"echo $$ >pids; : >{ready}; sleep 1000")
             nursery.start_soon(commands.said, words, {**os.environ, "HOME": str(tmp_path)}, children)
             await trio.to_thread.run_sync(ready.read_text)
-            nursery.cancel_scope.cancel()
         assert not _left(tmp_path)
     assert (tmp_path / "pids").exists()
 

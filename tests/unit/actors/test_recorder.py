@@ -29,7 +29,7 @@ from tests.unit.config.reading import config_of
 from tests.unit.state.postgres import postgres
 from tests.unit.state.samples import definition
 from tests.unit.state.scripted_store import Disk
-from tests.waiting import beside, until
+from tests.waiting import background, beside, until
 
 
 async def off(stage: Stage, *names: tuple[str, str]) -> None:
@@ -660,7 +660,7 @@ async def test_results_are_looked_at_once_a_second_and_their_shapes_outlive_the_
         row,
     )
     found = Shape(b'{"id":"int"}')
-    async with life(begin(disk.open), disk) as stage, trio.open_nursery() as nursery:
+    async with life(begin(disk.open), disk) as stage, background() as nursery:
         observed = Observed(lambda: True, lambda _server: Redactor(()))
         nursery.start_soon(stage.recorder.observe, observed)
         for number in range(2):
@@ -669,12 +669,10 @@ async def test_results_are_looked_at_once_a_second_and_their_shapes_outlive_the_
             assert observed.resting == {known.schema_hash}
             await rested(observed, mock_clock)
         assert disk.tables.rows("SELECT shape FROM observed_shapes")[0]["shape"] == found.raw
-        nursery.cancel_scope.cancel()
-    async with life(begin(disk.open), disk) as stage, trio.open_nursery() as nursery:
+    async with life(begin(disk.open), disk) as stage, background() as nursery:
         again = Observed(lambda: True, lambda _server: Redactor(()))
         nursery.start_soon(stage.recorder.observe, again)
         await until(lambda: again.shape(known.schema_hash) == found)
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_fault_while_a_result_is_looked_at_or_stored_costs_only_that(
@@ -682,7 +680,7 @@ async def test_a_fault_while_a_result_is_looked_at_or_stored_costs_only_that(
 ) -> None:
     redactors = iter([None, Redactor(()), Redactor(())])
     observed = Observed(lambda: True, lambda _server: next(redactors))  # type: ignore[arg-type, return-value]
-    async with life(begin(disk.open), disk) as stage, trio.open_nursery() as nursery:
+    async with life(begin(disk.open), disk) as stage, background() as nursery:
         await stage.written()
         disk.fails("write within", StoreCause.FULL)
         nursery.start_soon(stage.recorder.observe, observed)
@@ -690,7 +688,6 @@ async def test_a_fault_while_a_result_is_looked_at_or_stored_costs_only_that(
             observed.take(tool("a", f"t{number}"), b'{"structuredContent":{"id":1}}')
             await until(lambda: not observed.waiting)
             await rested(observed, mock_clock)
-        nursery.cancel_scope.cancel()
     shapes = [observed.shape(tool("a", f"t{number}").schema_hash) for number in range(3)]
     assert shapes == [None, Shape(b'{"id":"int"}'), Shape(b'{"id":"int"}')]
     assert sum("internal error in mcpd while examining results" in line for line in logged) == 1

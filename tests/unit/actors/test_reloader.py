@@ -17,7 +17,7 @@ from daemon.config.redaction import Redactors
 from daemon.errors import ConfigError, Fault
 from daemon.operators.base import Refused
 from tests.unit.config.reading import config_of
-from tests.waiting import PATIENCE, beside, until
+from tests.waiting import PATIENCE, background, beside, until
 
 
 class Started:
@@ -53,12 +53,11 @@ class Started:
 async def started(*, serving: bool = True, patience: float = math.inf) -> AsyncIterator[Started]:
     """Under a clock that leaps while a thread reads, patience is infinite."""
     made = Started(patience)
-    async with trio.open_nursery() as nursery:
+    async with background() as nursery:
         if serving:
             nursery.start_soon(made.reloader.run)
         with trio.fail_after(PATIENCE):
             yield made
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_reload_reads_applies_and_tells_the_service_manager() -> None:

@@ -21,6 +21,7 @@ from daemon.surfaces.surface import Action, Reply, Surface, View
 from daemon.wire.requests import MAX_FAULTS
 from tests.fakes_upstream import MODERN, Client, Stage, error_of
 from tests.unit.cases import cases
+from tests.waiting import background
 
 META_TOOLS = ["get-category-tools", "call-category-tool", "call-read-only-tool"]
 
@@ -388,13 +389,12 @@ async def test_a_bug_in_a_surface_met_while_announcing_changes_does_not_end_the_
 )
 def test_no_bytes_whatsoever_break_a_session(lines: list[bytes]) -> None:
     async def converse() -> None:
-        async with trio.open_nursery() as nursery:
+        async with background() as nursery:
             client = await Stage().client(nursery)
             await client.send(*[line.replace(b"\n", b" ") for line in lines])
             await client.ask("ping", request_id="last")
             while (await client.get())["id"] != "last":
                 pass
-            nursery.cancel_scope.cancel()
 
     trio.run(converse)
 

@@ -128,11 +128,15 @@ class Talk:
         self._prepare()
         self.daemon.connected()
 
+    def comes_back(self) -> None:
+        """Another daemon takes the connection, and answers the first request that it gets."""
+        self.returns()
+        self.greeted()
+
     def restarts(self) -> None:
         """One daemon goes, another comes, and answers the first request that it gets."""
         self.dies()
-        self.returns()
-        self.greeted()
+        self.comes_back()
 
     def greeted(self) -> None:
         """The new daemon answers what it is asked first."""

@@ -195,8 +195,7 @@ def test_our_own_tool_says_that_the_daemon_has_come(talk: Talk, *, waits: bool) 
     begin(talk)
     if waits:
         talk.says(LOOK)
-    talk.returns()
-    talk.greeted()
+    talk.comes_back()
     if not waits:
         talk.says(LOOK)
     *changed, answer = talk.heard
@@ -217,8 +216,7 @@ def test_our_own_tool_says_that_the_daemon_has_come(talk: Talk, *, waits: bool) 
 
 def test_our_own_tool_gives_way_to_the_daemons_of_that_name(talk: Talk) -> None:
     begin(talk)
-    talk.returns()
-    talk.greeted()
+    talk.comes_back()
     talk.says(LIST)
     talk.answers(line({"id": 1, "result": {"tools": [{"name": STATUS}]}}))
     talk.says(LOOK)
@@ -229,8 +227,7 @@ def test_our_own_tool_gives_way_to_the_daemons_of_that_name(talk: Talk) -> None:
 def test_what_was_never_listed_is_no_tool_of_ours(talk: Talk) -> None:
     talk.says(INITIALIZE)
     assert later(talk, HANDSHAKE_SECONDS)
-    talk.returns()
-    talk.greeted()
+    talk.comes_back()
     talk.says(LOOK)
     assert not talk.conversation.own_tool
     assert talk.got == [LOOK]
@@ -253,8 +250,7 @@ def test_our_own_tool_says_that_the_daemon_refuses_the_client(talk: Talk) -> Non
 
 def test_a_client_that_asks_after_the_first_daemon_was_heard_waits_as_after_a_restart(talk: Talk) -> None:
     begin(talk)
-    talk.returns()
-    talk.greeted()
+    talk.comes_back()
     talk.dies()
     talk.says(LIST)
     assert [each["method"] for each in later(talk, WAIT_SECONDS - 1)] == [each["method"] for each in CHANGED]

@@ -61,8 +61,7 @@ def test_a_call_that_may_have_run_is_answered_and_not_sent_again(talk: Talk, *, 
     (answer,) = talk.heard
     assert (answer["id"], refused(answer)) == (2, "UpstreamLost")
     assert "resultType" not in answer["result"]
-    talk.returns()
-    talk.greeted()
+    talk.comes_back()
     assert talk.got == [INITIALIZED]
 
 
@@ -145,8 +144,7 @@ def test_the_modern_era_is_given_its_result_type_and_its_subscription(talk: Talk
     talk.dies()
     (answer,) = talk.heard
     assert answer["result"]["resultType"] == "complete"
-    talk.returns()
-    talk.greeted()
+    talk.comes_back()
     assert talk.got == [LISTEN]
     talk.answers(acknowledgement("s"))
     assert talk.heard == [{**CHANGED[0], "params": {"_meta": {protocol.SUBSCRIPTION_KEY: "s"}}}]
@@ -172,8 +170,7 @@ def test_a_subscription_that_has_ended_is_not_opened_again(talk: Talk, ended: st
     elif ended == "by the client without a daemon":
         talk.dies()
         talk.says(cancel)
-        talk.returns()
-        talk.greeted()
+        talk.comes_back()
     else:
         talk.says(cancel)
         assert talk.got == [cancel]
@@ -209,16 +206,14 @@ def test_what_is_cancelled_gets_no_answer_and_is_not_sent(talk: Talk, when: str)
     talk.now += WAIT_SECONDS
     talk.conversation.expire(talk.now)
     assert talk.heard == []
-    talk.returns()
-    talk.greeted()
+    talk.comes_back()
     assert talk.got == []
 
 
 def test_answers_to_the_last_daemon_are_not_given_to_the_next(talk: Talk) -> None:
     talk.dies()
     talk.says({"id": "srv-1", "result": {}}, LIST)
-    talk.returns()
-    talk.greeted()
+    talk.comes_back()
     assert talk.got == [LIST]
 
 
@@ -236,8 +231,7 @@ def test_what_waits_too_long_is_answered_and_not_sent_later(talk: Talk) -> None:
     assert (answer["id"], refused(answer)) == (2, "UpstreamUnavailable")
     text = answer["result"]["content"][0]["text"]
     assert all(part in text for part in ("nobody listens on /run/x.sock", "30 s", "safe to try again"))
-    talk.returns()
-    talk.greeted()
+    talk.comes_back()
     assert talk.got == [INITIALIZED, LIST]
     assert talk.conversation.deadline is None
 
@@ -249,8 +243,7 @@ def test_the_patience_with_a_request_is_one_however_many_daemons_die_of_it(talk:
     first = talk.conversation.deadline
     for _ in range(3):
         talk.now += 5
-        talk.returns()
-        talk.greeted()
+        talk.comes_back()
         assert talk.got == [LIST]
         talk.dies()
     assert talk.conversation.deadline == first
@@ -263,8 +256,7 @@ def test_what_finds_no_room_is_refused_at_once(talk: Talk) -> None:
         talk.says({**CALL, "id": number, "params": {"name": "x" * (LONG_BYTES // 2)}})
     answers = talk.heard
     assert {refused(answer) for answer in answers} == {"UpstreamUnavailable"}
-    talk.returns()
-    talk.greeted()
+    talk.comes_back()
     assert sorted([each["id"] for each in answers] + [each["id"] for each in talk.got]) == list(range(count))
 
 
@@ -279,8 +271,7 @@ def test_of_an_answer_that_breaks_off_the_client_sees_nothing(talk: Talk, length
     talk.dies()
     (answer,) = talk.heard
     assert refused(answer) == "UpstreamLost"
-    talk.returns()
-    talk.greeted()
+    talk.comes_back()
     assert talk.heard == CHANGED
 
 
@@ -302,8 +293,7 @@ def test_a_request_that_was_sent_in_part_is_sent_whole(talk: Talk) -> None:
     talk.conversation.up.send(talk._ours)
     talk.dies()
     lost = {answer["id"] for answer in talk.heard}
-    talk.returns()
-    talk.greeted()
+    talk.comes_back()
     again = {message["id"] for message in talk.got}
     assert lost
     assert again
@@ -324,8 +314,7 @@ def test_a_long_request_that_was_cut_is_answered_as_not_run_when_it_ends(talk: T
     talk.client.said(text[-100:] + line(LIST), talk.now)
     (answer,) = talk.heard
     assert (answer["id"], refused(answer)) == (3, "UpstreamUnavailable")
-    talk.returns()
-    talk.greeted()
+    talk.comes_back()
     assert talk.got == [INITIALIZED, LIST]
 
 
@@ -339,8 +328,7 @@ def test_a_long_request_may_have_run_if_sent_to_its_end(talk: Talk, code: str, *
     talk.dies()
     (answer,) = talk.heard
     assert (answer["id"], refused(answer)) == (3, code)
-    talk.returns()
-    talk.greeted()
+    talk.comes_back()
     assert talk.got == ([INITIALIZED] if whole else [INITIALIZED, CALL])
 
 
@@ -366,8 +354,7 @@ def test_a_daemon_that_does_not_answer_the_greeting_costs_nothing(talk: Talk) ->
         talk.returns()
         assert talk.got == [INITIALIZE]
         talk.dies()
-    talk.returns()
-    talk.greeted()
+    talk.comes_back()
     assert talk.got == [INITIALIZED, LIST]
 
 

@@ -39,6 +39,7 @@ from tests.fakes_upstream import Stage
 from tests.unit.cases import cases
 from tests.unit.console.browsing import HOST, Browser, Desk
 from tests.unit.operators.stage import operator_context
+from tests.waiting import background
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -345,13 +346,12 @@ async def test_only_what_has_changed_since_the_page_is_told(
     page = await browser.get("/ui/list")
     desk.shown.rows["b"] = {"available": 2, "total": 2}
     with trio.fail_after(BOUND):
-        async with trio.open_nursery() as nursery:
+        async with background() as nursery:
             stream = Stream(browser, live(page.text), nursery)
             assert list((await stream.data())["rows"]["changed"]) == ["b"]
             del desk.shown.rows["a"]
             desk.context.history.note(Event(kind=EventKind.RELOADED))
             assert (await stream.data())["rows"] == {"order": ["b"]}
-            nursery.cancel_scope.cancel()
 
 
 async def test_a_quiet_stream_says_something_from_time_to_time(
@@ -359,11 +359,10 @@ async def test_a_quiet_stream_says_something_from_time_to_time(
 ) -> None:
     browser = desk.browser()
     page = await browser.get("/ui/list")
-    async with trio.open_nursery() as nursery:
+    async with background() as nursery:
         stream = Stream(browser, live(page.text), nursery)
         await trio.sleep(COMMENT_SECONDS * 2.5)
         assert [each[:1] for each in stream.told] == ["", "r", ":", ":"]
-        nursery.cancel_scope.cancel()
     assert desk.shown.computed == 2
 
 
@@ -381,12 +380,11 @@ async def test_a_stream_ends_with_its_session(desk: Desk, autojump_clock: trio.t
 async def test_there_are_only_so_many_streams(desk: Desk, autojump_clock: trio.testing.MockClock) -> None:
     browser = desk.browser()
     with trio.fail_after(BOUND):
-        async with trio.open_nursery() as nursery:
+        async with background() as nursery:
             for _ in range(MAX_STREAMS):
                 Stream(browser, "/ui/live?at=/ui/list&since=", nursery)
             await trio.testing.wait_all_tasks_blocked()
             assert (await browser.get("/ui/live?at=/ui/list")).status == 503
-            nursery.cancel_scope.cancel()
     assert (await browser.ask("HEAD", "/ui/live?at=/ui/list")).status == 200
 
 
@@ -396,10 +394,9 @@ async def test_each_session_is_told_its_own_form_token(
     desk.shown.rows = {"a": {"available": FORM_TOKEN, "total": 1}}
     one, other = desk.browser(), desk.browser()
     with trio.fail_after(BOUND):
-        async with trio.open_nursery() as nursery:
+        async with background() as nursery:
             streams = [Stream(each, "/ui/live?at=/ui/list", nursery) for each in (one, other)]
             told = [(await each.data())["rows"]["changed"]["a"] for each in streams]
-            nursery.cancel_scope.cancel()
     assert told[0] != told[1]
 
 

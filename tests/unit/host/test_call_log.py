@@ -19,7 +19,7 @@ from daemon.counting.recent_calls import EVERY_SECONDS, KEPT, CallLogger, Recent
 from daemon.host import logs
 from daemon.surfaces.table import SURFACES
 from tests.unit.config.reading import config_of
-from tests.waiting import beside, until
+from tests.waiting import background, beside, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -98,9 +98,8 @@ async def test_what_gathers_has_a_bound_and_the_newest_is_kept(
     for number in range(45):
         log.note((caller(number), None, "a/b", 0, "ok", "", "", NOW, ""))
     assert log.dropped == 5
-    async with trio.open_nursery() as nursery:
+    async with background() as nursery:
         nursery.start_soon(log.run)
-        nursery.cancel_scope.cancel()
     assert len(lines) == 40
     assert lines[0].startswith("5 ")
     assert lines[-1].startswith("44 ")

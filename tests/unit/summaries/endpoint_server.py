@@ -12,6 +12,8 @@ from typing import Any
 import attrs
 import trio
 
+from tests.waiting import background
+
 Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
 
 HEADER_END = b"\r\n\r\n"
@@ -90,12 +92,11 @@ class EndpointServer:
 @asynccontextmanager
 async def endpoint(tls: ssl.SSLContext | None = None) -> AsyncIterator[EndpointServer]:
     """An endpoint that is there until the block ends, over TLS if it is given its side of that."""
-    async with trio.open_nursery() as nursery:
+    async with background() as nursery:
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
         server = EndpointServer(listener.socket.getsockname()[1], tls)
         nursery.start_soon(trio.serve_listeners, server.serve, [listener])
         yield server
-        nursery.cancel_scope.cancel()
 
 
 async def _request(stream: Stream) -> Asked | None:

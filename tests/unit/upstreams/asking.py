@@ -32,6 +32,7 @@ from daemon.upstreams.upstream_access import UpstreamAccess
 from tests.fakes_upstream import Stage
 from tests.unit.config.reading import config_of
 from tests.unit.upstreams.listing_server import unread
+from tests.waiting import background
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -389,7 +390,7 @@ class Play:
 
     async def run(self, asks: int) -> None:
         """Play until servers have asked so often; then everybody finishes what is open, and goes."""
-        async with trio.open_nursery() as self._nursery:
+        async with background() as self._nursery:
             for server in self.stage.config.mcp_servers.values():
                 self.stage.lists(server.name, f"work-{server.name}")
                 self.servers[server.name] = peer = ScriptedPeer(self, server)
@@ -406,7 +407,6 @@ class Play:
                     self.step()
                 await self.disturb()
             await self.finish()
-            self._nursery.cancel_scope.cancel()
 
     def come(self) -> Person:
         """A new client; some cannot be asked everything."""

@@ -12,6 +12,7 @@ from daemon.upstreams.events import ACK_SECONDS, REOPEN_FIRST, REOPEN_LATEST, He
 from daemon.wire.envelope import RemoteError
 from tests.unit.clients.members import raw
 from tests.unit.upstreams.wishing import AskedServer, Wishing
+from tests.waiting import background
 
 LISTEN = "subscriptions/listen"
 LISTS = {"toolsListChanged": True}
@@ -125,10 +126,9 @@ async def test_one_that_ends_again_and_again_is_opened_more_and_more_rarely(
 async def test_over_a_new_connection_what_was_followed_before_may_have_changed(nursery: trio.Nursery) -> None:
     scene = Scene()
     scene.wishing.wish("a:1")
-    async with trio.open_nursery() as connected:
+    async with background() as connected:
         await scene.start(connected)
         await scene.acknowledge("a:1")
-        connected.cancel_scope.cancel()
     scene.wishing.wish("a:1", "a:2")
     await scene.start(nursery)
     await scene.acknowledge("a:1", "a:2")

@@ -10,6 +10,7 @@ from daemon.upstreams.events import ASK_SECONDS, LEAST_TALKATIVE, RETRY_SECONDS,
 from daemon.upstreams.handshake import Greeting
 from daemon.wire.envelope import RemoteError
 from tests.unit.upstreams.wishing import AskedServer, Wishing
+from tests.waiting import background
 
 GREETING = Greeting(
     era=Era.HANDSHAKE, version="2025-11-25", lists_tools=True, server_info="alpha 1", logs=True, updates=True
@@ -45,7 +46,7 @@ async def test_a_level_is_asked_for_again_over_a_new_connection(nursery: trio.Nu
     watched = WatchedServer("alpha", wishing)
     wishing.wish(level="debug")
     for _connection in range(2):
-        async with trio.open_nursery() as connected:
+        async with background() as connected:
             server = await keep(connected, watched)
             assert server.of(SET_LEVEL) == [{"level": "debug"}]
             server.answer = lambda _method, _params: refused
@@ -54,7 +55,6 @@ async def test_a_level_is_asked_for_again_over_a_new_connection(nursery: trio.Nu
             wishing.wish(level="debug")
             await trio.testing.wait_all_tasks_blocked()
             assert len(server.of(SET_LEVEL)) == 2
-            connected.cancel_scope.cancel()
     server = await keep(nursery, watched, attrs.evolve(GREETING, logs=False))
     assert server.asked == []
 
@@ -79,9 +79,8 @@ async def test_what_is_subscribed_again_may_have_changed_unnoticed(nursery: trio
     wishing = Wishing()
     watched = WatchedServer("alpha", wishing)
     wishing.wish("a:1", "a:2")
-    async with trio.open_nursery() as connected:
+    async with background() as connected:
         await keep(connected, watched)
-        connected.cancel_scope.cancel()
     wishing.wish("a:2", "a:new")
     server = await keep(nursery, watched)
     assert sorted(each["uri"] for each in server.of(SUBSCRIBE)) == ["a:2", "a:new"]

@@ -22,7 +22,7 @@ from daemon.errors import ConnectionLost, ProtocolFault
 from daemon.wire import link
 from daemon.wire.outbox import Outbox
 from tests.unit.wire import linked
-from tests.waiting import beside
+from tests.waiting import background, beside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -220,7 +220,7 @@ async def test_a_server_is_read_again_when_the_client_that_was_behind_is_no_more
     how: str, autojump_clock: trio.testing.MockClock
 ) -> None:
     with trio.fail_after(3 * link.STUCK_SECONDS), served(clients=2) as (server, far, (slow, other)):
-        async with trio.open_nursery() as nursery:
+        async with background() as nursery:
             for each in (server, slow.near, other.near):
                 nursery.start_soon(each.run)
             nursery.start_soon(far.send_all, line_for(0, linked.MIB) * 8 + line_for(1, 10))
@@ -232,7 +232,6 @@ async def test_a_server_is_read_again_when_the_client_that_was_behind_is_no_more
                 slow.near.link.close()
             assert await linked.receive(other.end, 10) == line_for(1, 10)
             assert slow.near.ended
-            nursery.cancel_scope.cancel()
 
 
 async def test_a_server_that_goes_while_it_is_held_is_forgotten() -> None:

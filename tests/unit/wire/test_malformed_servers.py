@@ -15,6 +15,7 @@ from tests.fuzz.mutation import FROM_SERVERS, UID, Malformed, malformed
 from tests.fuzz.promises import Said, read
 from tests.pairwise import at_night
 from tests.unit.wire.fakes import RecordingExchange, RecordingHandler, ScriptedLink
+from tests.waiting import background
 
 INPUTS = at_night([400, 2000], 400)
 SEED = 6
@@ -50,7 +51,7 @@ class Call:
 
 @pytest.mark.parametrize("inputs", INPUTS)
 async def test_a_call_ends_once_with_what_answered_it_whatever_else_its_server_says(inputs: int) -> None:
-    async with trio.open_nursery() as nursery:
+    async with background() as nursery:
         call = Call(nursery)
         await trio.testing.wait_all_tasks_blocked()
         for each in malformed(SEED, FROM_SERVERS, inputs):
@@ -58,7 +59,6 @@ async def test_a_call_ends_once_with_what_answered_it_whatever_else_its_server_s
             how, what = call.says(each)
             assert any(fits(how, what, said, value) for said, value in wanted.answers), each
         assert call.peer.requests.forwarded == 0
-        nursery.cancel_scope.cancel()
 
 
 def fits(how: str, what: str, said: Said, value: object) -> bool:

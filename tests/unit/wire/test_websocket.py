@@ -32,7 +32,7 @@ from tests.unit.cases import cases
 from tests.unit.wire.fakes import RecordingReceiver
 from tests.unit.wire.far_end import FarEnd
 from tests.unit.wire.linked import MIB, open_descriptors, wait_until
-from tests.waiting import beside
+from tests.waiting import background, beside
 
 SECONDS = 30
 GOING = CloseReason(1001, "we stop")
@@ -110,7 +110,7 @@ async def pair(
     virtual = isinstance(trio.lowlevel.current_clock(), trio.testing.MockClock)
     try:
         with trio.fail_after(10 * SECONDS if virtual else SECONDS):
-            async with trio.open_nursery() as nursery:
+            async with background() as nursery:
                 if is_client:
                     nursery.start_soon(accept, far, library, early)
                     await near.shake_hands(nursery)
@@ -123,7 +123,6 @@ async def pair(
                     nursery.start_soon(both.run)
                     await wait_all_tasks_blocked()
                 yield both
-                nursery.cancel_scope.cancel()
     finally:
         stream.close()
         await trio.aclose_forcefully(far)

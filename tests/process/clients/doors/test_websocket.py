@@ -21,6 +21,7 @@ from daemon.config.listen import Tls
 from daemon.config.tuning import Limits
 from daemon.wire.outbox import Outbox
 from tests.unit.clients.doors.test_websocket import OPENING, Echo
+from tests.waiting import background
 
 SECONDS = 60
 MIB = 1024 * 1024
@@ -62,13 +63,12 @@ class Served:
 @asynccontextmanager
 async def served(tls: ssl.SSLContext | None = None) -> AsyncIterator[Served]:
     with trio.fail_after(SECONDS):
-        async with trio.open_nursery() as nursery:
+        async with background() as nursery:
             door = Served(tls)
             [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
             door.port = listener.socket.getsockname()[1]
             nursery.start_soon(trio.serve_listeners, door.accept, [listener])
             yield door
-            nursery.cancel_scope.cancel()
 
 
 async def test_a_client_that_nobody_here_wrote_is_served_over_tls(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from daemon.upstreams.transports.http import HttpLink
 from daemon.upstreams.transports.http_client import ServerLogin
 from daemon.upstreams.transports.posting import PostConnection
 from tests.unit.upstreams.transports.serving import Client, Events, context_for
+from tests.waiting import background
 
 Script = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
 
@@ -79,11 +80,10 @@ async def posting(script: Script) -> AsyncIterator[tuple[Client, HttpLink, list[
     """A running connection to a server of streamable HTTP that is a function."""
     context = context_for(TransportType.HTTP, URL)
     transport = Scripted(script)
-    async with httpx2.AsyncClient(transport=transport) as sender, trio.open_nursery() as nursery:
+    async with httpx2.AsyncClient(transport=transport) as sender, background() as nursery:
         link = HttpLink(sender, context, ServerLogin(context, "h:1"))
         assert isinstance(context.events, Events)
         connection: Any = PostConnection(link, context)
         client = Client(connection, context.events, context.outbox)
         nursery.start_soon(client.run)
         yield client, link, transport.sent
-        nursery.cancel_scope.cancel()

@@ -47,6 +47,7 @@ from tests.unit.upstreams.transports.serving import (
     scripted,
     serve,
 )
+from tests.waiting import background
 
 pytestmark = OF_LIBRARIES
 
@@ -119,7 +120,7 @@ async def event_stream(nursery: trio.Nursery) -> str:
 @asynccontextmanager
 async def served(name: str, path: Path) -> AsyncIterator[OpenContext]:
     """A server behind this transport, and what connects to it."""
-    async with trio.open_nursery() as nursery:
+    async with background() as nursery:
         if name == "stdio":
             children = Children()
             nursery.start_soon(children.reap_orphans)
@@ -136,7 +137,6 @@ async def served(name: str, path: Path) -> AsyncIterator[OpenContext]:
         else:
             port = await scripted(nursery, as_json if name == "http" else as_event)
             yield context_for(TransportType.HTTP, f"http://127.0.0.1:{port}/mcp")
-        nursery.cancel_scope.cancel()
 
 
 class Keeping(Caller):
@@ -287,7 +287,7 @@ class PersonsCall(Caller):
 @asynccontextmanager
 async def serving(kind: str, path: Path) -> AsyncIterator[tuple[TransportType, str]]:
     """A server that asks, over a transport: its type, and where it is."""
-    async with trio.open_nursery() as nursery:
+    async with background() as nursery:
         if kind == "unix":
             await test_unix.listening(nursery, path / "s", over_lines)
             yield TransportType.UNIX, str(path / "s")
@@ -300,7 +300,6 @@ async def serving(kind: str, path: Path) -> AsyncIterator[tuple[TransportType, s
                 (TransportType.HTTP, f"{place}/mcp") if kind == "http" else (TransportType.SSE, f"{place}/sse")
             )
             await running.stop()
-        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("kind", CALLS)

@@ -36,6 +36,7 @@ from tests.unit.upstreams.transports.serving import (
     scripted,
     serve,
 )
+from tests.waiting import background
 
 Script = Callable[[Request], Awaitable[bytes]]
 
@@ -61,12 +62,11 @@ async def talking(era: Era, *, as_json: bool = False, **options: Any) -> AsyncIt
 @asynccontextmanager
 async def facing(script: Script, **options: Any) -> AsyncIterator[Client]:
     """A client of a scripted server that has not greeted it."""
-    async with trio.open_nursery() as nursery:
+    async with background() as nursery:
         port = await scripted(nursery, script)
         async with connected(context_for(TransportType.HTTP, url(port), **options)) as client:
             client.connection.adopt(Era.MODERN, "2026-07-28")
             yield client
-        nursery.cancel_scope.cancel()
 
 
 # --- the protocol ------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ async def test_an_untrusted_certificate_cannot_start() -> None:
         with pytest.raises(trio.BrokenResourceError):
             await stream.do_handshake()
 
-    async with trio.open_nursery() as nursery:
+    async with background() as nursery:
         [listener] = await trio.open_ssl_over_tcp_listeners(0, tls, host="127.0.0.1")
         nursery.start_soon(trio.serve_listeners, shake, [listener])
         inner = listener.transport_listener
@@ -143,7 +143,6 @@ async def test_an_untrusted_certificate_cannot_start() -> None:
         with pytest.raises(CannotStart, match=f"tls: the certificate of 127.0.0.1:{port} is not trusted"):
             async with connected(context_for(TransportType.HTTP, f"https://127.0.0.1:{port}/mcp")):
                 pass
-        nursery.cancel_scope.cancel()
 
 
 async def test_403_ends_the_connection_only_if_it_was_about_ourselves() -> None:
@@ -286,7 +285,7 @@ async def test_credentials_do_not_follow_a_redirect_to_another_origin() -> None:
         met.append(request)
         return answer(request, {})
 
-    async with trio.open_nursery() as nursery:
+    async with background() as nursery:
         elsewhere = await scripted(nursery, meet)
 
         async def redirect(request: Request) -> bytes:
@@ -296,7 +295,6 @@ async def test_credentials_do_not_follow_a_redirect_to_another_origin() -> None:
             caller = await client.call("echo")
             assert f"127.0.0.1:{elsewhere}" in caller.error["message"]
             assert "secret" not in caller.error["message"]
-        nursery.cancel_scope.cancel()
     assert not met
 
 

@@ -32,6 +32,7 @@ from tests.unit.upstreams.transports.serving import (
     reply,
     scripted,
 )
+from tests.waiting import background
 
 UNAUTHORIZED = "401 Unauthorized"
 
@@ -100,12 +101,11 @@ def kept(port: int, **changed: Any) -> Login:
 async def at(site: Site, state: Path) -> AsyncIterator[tuple[OpenContext, ServerLogins]]:
     """The server, and what a connection to it is opened with; there is no login yet."""
     logins = ServerLogins(FileLogins(state))
-    async with trio.open_nursery() as nursery:
+    async with background() as nursery:
         site.port = await scripted(nursery, site)
         context = context_for(TransportType.HTTP, f"http://127.0.0.1:{site.port}/mcp")
         with trio.fail_after(SECONDS):
             yield attrs.evolve(context, logins=logins), logins
-        nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager
@@ -251,7 +251,7 @@ async def test_a_login_goes_to_no_other_origin(tmp_path: Path) -> None:
         site.sent.append(request.headers.get("authorization", ""))
         return reply({}, "307 Temporary Redirect", location=f"http://localhost:{other.port}/mcp")
 
-    async with trio.open_nursery() as nursery:
+    async with background() as nursery:
         other.port = await scripted(nursery, other)
         port = await scripted(nursery, elsewhere)
         logins = ServerLogins(FileLogins(tmp_path))
@@ -260,7 +260,6 @@ async def test_a_login_goes_to_no_other_origin(tmp_path: Path) -> None:
         async with connected(context) as client:
             client.connection.adopt(Era.MODERN, MODERN_VERSION)
             assert (await client.call("echo")).error is not None
-        nursery.cancel_scope.cancel()
     assert (site.sent, other.sent) == (["Bearer token-0"], [])
 
 
@@ -295,7 +294,7 @@ async def test_over_sse_the_stream_is_opened_with_the_login(tmp_path: Path) -> N
             return reply(b"event: endpoint\ndata: /post\n\n", content_type="text/event-stream")
         return await site(request)
 
-    async with trio.open_nursery() as nursery:
+    async with background() as nursery:
         port = await scripted(nursery, stream)
         logins = ServerLogins(FileLogins(tmp_path))
         logins.kept.write("s", kept(port))
@@ -309,7 +308,6 @@ async def test_over_sse_the_stream_is_opened_with_the_login(tmp_path: Path) -> N
             async with connected(context):
                 raise AssertionError
         assert caught.value.reason.cause is Cause.LOGIN_NEEDED
-        nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager

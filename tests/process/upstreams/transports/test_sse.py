@@ -48,6 +48,7 @@ from tests.unit.upstreams.transports.serving import (
     scripted,
     serve,
 )
+from tests.waiting import background
 
 Conversation = Callable[[WebSocketRequest], Awaitable[None]]
 
@@ -202,13 +203,12 @@ async def listening(nursery: trio.Nursery, converse: Conversation) -> int:
 
 @asynccontextmanager
 async def conversing(converse: Conversation, **options: Any) -> AsyncIterator[Client]:
-    async with trio.open_nursery() as nursery:
+    async with background() as nursery:
         port = await listening(nursery, converse)
         context = context_for(TransportType.WS, f"ws://127.0.0.1:{port}/mcp?k=v", **options)
         async with connected(context) as client:
             client.connection.adopt(Era.HANDSHAKE, "2025-11-25")
             yield client
-        nursery.cancel_scope.cancel()
 
 
 async def echo(request: WebSocketRequest) -> None:
@@ -273,7 +273,7 @@ async def test_a_server_behind_tls(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     authority.issue_cert("localhost").configure_cert(context)
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
-    async with trio.open_nursery() as nursery:
+    async with background() as nursery:
         server: Any = await nursery.start(partial(serve_websocket, echo, "127.0.0.1", 0, ssl_context=context))
         async with connected(context_for(TransportType.WS, f"wss://localhost:{server.port}/")) as client:
             client.connection.adopt(Era.HANDSHAKE, "2025-11-25")
@@ -282,7 +282,6 @@ async def test_a_server_behind_tls(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
             assert isinstance(caller.loss, UpstreamLost)
             await client.over.wait()
             assert "code 1001 (GOING_AWAY): going home" in str(client.end)
-        nursery.cancel_scope.cancel()
 
 
 async def test_what_a_server_says_with_its_handshake_is_heard() -> None:
@@ -294,14 +293,13 @@ async def test_what_a_server_says_with_its_handshake_is_heard() -> None:
         await stream.send_all(server.send(AcceptConnection(subprotocol="mcp")) + server.send(early))
         await trio.sleep_forever()
 
-    async with trio.open_nursery() as nursery:
+    async with background() as nursery:
         [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
         port = listener.socket.getsockname()[1]
         nursery.start_soon(trio.serve_listeners, speak, [listener])
         async with connected(context_for(TransportType.WS, f"ws://127.0.0.1:{port}/")) as client:
             await client.events.changed.wait()
             assert client.events.changes == 1
-        nursery.cancel_scope.cancel()
 
 
 async def test_the_handshake_carries_the_login_and_is_made_again_with_a_renewed_one(tmp_path: Path) -> None:
@@ -319,7 +317,7 @@ async def test_the_handshake_carries_the_login_and_is_made_again_with_a_renewed_
         return reply({"access_token": "token-1", "token_type": "Bearer"})
 
     logins = ServerLogins(FileLogins(tmp_path))
-    async with trio.open_nursery() as nursery:
+    async with background() as nursery:
         port, tokens = await listening(nursery, guarded), await scripted(nursery, renewing)
         context = context_for(TransportType.WS, f"ws://127.0.0.1:{port}/mcp")
         with pytest.raises(NeedsAuth) as caught:
@@ -338,5 +336,4 @@ async def test_the_handshake_carries_the_login_and_is_made_again_with_a_renewed_
         async with connected(attrs.evolve(context, logins=logins)) as client:
             client.connection.adopt(Era.HANDSHAKE, "2025-11-25")
             assert (await client.call("t")).result is not None
-        nursery.cancel_scope.cancel()
     assert shown == ["", "Bearer token-0", "Bearer token-1"]

@@ -18,7 +18,7 @@ from daemon.upstreams.transports.server_connection import OpenContext
 from daemon.wire.outbox import Outbox
 from tests.faults.stage import Recorder, is_alive, leaving_nothing, recording, scripted
 from tests.unit.upstreams.transports.listening import Listener
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, background
 
 HELLO: dict[str, object] = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}}
 
@@ -63,11 +63,10 @@ async def connected(path: Path, **script: Any) -> AsyncIterator[Line]:
         server = scripted(record=recorder.path, **script)
         context = OpenContext(server=server, events=listener, outbox=Outbox(), children=children)
         try:
-            async with stdio.open_connection(context) as connection, trio.open_nursery() as inner:
+            async with stdio.open_connection(context) as connection, background() as inner:
                 line = Line(connection, listener, recorder)
                 inner.start_soon(line.run)
                 yield line
-                inner.cancel_scope.cancel()
         finally:
             with trio.move_on_after(PATIENCE):  # adopted orphans are reaped in their own time
                 while any(_exists(pid) for pid in recorder.pids):  # noqa: ASYNC110

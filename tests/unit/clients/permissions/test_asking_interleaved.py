@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.fakes_upstream import Client, Sent, tool
 from tests.unit.clients.permissions.agreeing import accept, call_of, configure, greeted, stage_of
+from tests.waiting import background
 
 ANSWERS: dict[str, Any] = {
     "once": {"result": accept("allow once")},
@@ -78,12 +79,11 @@ class Play:
 
 
 async def _play(steps: list[str]) -> int:
-    async with trio.open_nursery() as nursery:
+    async with background() as nursery:
         play = Play(nursery)
         client = await greeted(play.stage, nursery)
         for number, step in enumerate(steps):
             await play.take(client, number, step)
-        nursery.cancel_scope.cancel()
     return play.sent
 
 

@@ -28,6 +28,7 @@ from daemon.wire.envelope import METHOD_NOT_FOUND, Buffer
 from daemon.wire.outbox import Outbox
 from daemon.wire.requests import Exchange, OwnExchange, PeerRequest
 from tests.fakes_upstream import tool_call
+from tests.waiting import background
 
 HANDSHAKE_VERSION = "2025-11-25"
 SECONDS = 30
@@ -180,12 +181,11 @@ class Client:
 async def connected(context: OpenContext) -> AsyncIterator[Client]:
     """As the actor does it: open, run, use."""
     with trio.fail_after(SECONDS):
-        async with await connector(context) as connection, trio.open_nursery() as nursery:
+        async with await connector(context) as connection, background() as nursery:
             assert isinstance(context.events, Events)
             client = Client(connection, context.events, context.outbox)
             nursery.start_soon(client.run)
             yield client
-            nursery.cancel_scope.cancel()
 
 
 # --- the SDK's server --------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from daemon.errors import CannotStart, ConnectionLost, NeedsAuth
 from daemon.upstreams.transports import network
 from tests.unit.cases import cases
 from tests.unit.host.test_network_errors import wrapped
+from tests.waiting import background
 
 
 @cases("url", "place")
@@ -71,11 +72,10 @@ async def test_tls_to_a_server_that_speaks_none_is_a_lost_connection() -> None:
     async def hang_up(stream: trio.SocketStream) -> None:
         await stream.send_all(b"plain text")
 
-    async with trio.open_nursery() as nursery:
+    async with background() as nursery:
         [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
         nursery.start_soon(trio.serve_listeners, hang_up, [listener])
         expected = pytest.raises(ConnectionLost, match=r"cannot connect to 127\.0\.0\.1:")
         with trio.fail_after(30), expected as raised:
             await network.connect("127.0.0.1", listener.socket.getsockname()[1], ssl.create_default_context())
-        nursery.cancel_scope.cancel()
     assert raised.value.reason.cause is Cause.NOT_TLS

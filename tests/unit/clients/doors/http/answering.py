@@ -19,6 +19,7 @@ from daemon.wire.outbox import Link, Outbox
 from daemon.wire.requests import Peer
 from tests.unit.clients.doors.http.visiting import HttpClient, Visit, visiting
 from tests.unit.wire.fakes import RecordingHandler
+from tests.waiting import background
 
 POST = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
 
@@ -85,9 +86,8 @@ BOUND = 10_000.0
 async def an_endpoint(places: int = 10) -> AsyncIterator[Endpoint]:
     """An endpoint, for as long as the block lasts."""
     with trio.fail_after(BOUND):
-        async with trio.open_nursery() as nursery:
+        async with background() as nursery:
             yield Endpoint(nursery, places=places)
-            nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager

@@ -16,6 +16,7 @@ from daemon.wire.link import STUCK_SECONDS
 from daemon.wire.outbox import Outbox
 from tests.unit.cases import cases
 from tests.unit.clients.doors.http.visiting import visiting
+from tests.waiting import background
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -81,13 +82,12 @@ async def fail_late(scope: Message, send: Send) -> None:
 async def ask() -> AsyncIterator[Callable[[Recorded], Any]]:
     """Connects a client to an application."""
     outbox = Outbox()
-    async with trio.open_nursery() as nursery:
+    async with background() as nursery:
 
         def serve(application: Recorded, exchange: HttpExchange) -> None:
             AsgiRequest(exchange, application, "192.0.2.7", outbox=outbox).start(nursery.start_soon)
 
         yield lambda application: visiting(partial(serve, application), outbox=outbox)
-        nursery.cancel_scope.cancel()
 
 
 async def test_an_application_gets_a_request_as_it_was_sent(ask: Any) -> None:

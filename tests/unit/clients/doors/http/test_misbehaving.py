@@ -23,7 +23,7 @@ from tests.unit.clients.doors.http.answering import ALICE, BOB, an_endpoint, beg
 from tests.unit.clients.doors.http.test_connection import ticking
 from tests.unit.clients.doors.http.visiting import HttpClient, visiting
 from tests.unit.wire.fakes import RecordingReceiver
-from tests.waiting import beside, until
+from tests.waiting import background, beside, until
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 
@@ -134,7 +134,7 @@ def refuse(_exchange: HttpExchange) -> None:
 
 
 async def test_the_body_of_a_refused_request_is_not_read_before_the_answer() -> None:
-    async with visiting(refuse) as visit, trio.open_nursery() as nursery:
+    async with visiting(refuse) as visit, background() as nursery:
         head = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
         await visit.client.stream.send_all(head)
         await trio.testing.wait_all_tasks_blocked()
@@ -151,7 +151,6 @@ async def test_the_body_of_a_refused_request_is_not_read_before_the_answer() -> 
         before = sent
         await ticking(visit, 4)
         assert sent == before  # nothing more was read
-        nursery.cancel_scope.cancel()
     assert 0 < sent < 20 * http_connection.PIPELINED_BYTES
 
 

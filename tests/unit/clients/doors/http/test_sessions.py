@@ -12,6 +12,7 @@ from daemon.clients.doors.http import http_sessions
 from daemon.clients.doors.http.http_sessions import IDLE_SECONDS, MAX_STREAMS, MAX_UNSENT
 from daemon.clients.doors.http.reading import Refusal
 from tests.unit.clients.doors.http.answering import ALICE, BOB, Endpoint, an_endpoint, begun, message
+from tests.waiting import background
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 
@@ -59,7 +60,7 @@ async def test_what_belongs_to_no_request_waits_for_a_stream_once_and_goes_to_th
 
 
 async def test_streams_are_bounded() -> None:
-    async with visited(2) as (endpoint, posting, oldest), trio.open_nursery() as nursery:
+    async with visited(2) as (endpoint, posting, oldest), background() as nursery:
         headers = await begun(endpoint, posting.client)
         await oldest.client.send("GET", "/mcp", headers)
         await oldest.client.head()
@@ -81,7 +82,6 @@ async def test_streams_are_bounded() -> None:
             nursery.start_soon(listen)
         await opened.wait()
         assert await oldest.client.chunk() == b""
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_client_comes_back_for_what_it_has_missed() -> None:
