@@ -16,8 +16,7 @@ from daemon.model import Kind
 from daemon.protocol import CAPABILITIES_KEY, SESSION_KEY, TASKS_EXTENSION
 from tests.fakes_upstream import MODERN, Client, FakeUpstream, Guest, Stage, error_of
 from tests.unit.clients.inputs import ACCEPTED, META, QUESTION
-from tests.unit.clients.test_rounds import answer, called, greeted
-from tests.unit.clients.test_task_results import (
+from tests.unit.clients.test_rounds import (
     ASKING,
     DONE,
     NAMED,
@@ -25,7 +24,10 @@ from tests.unit.clients.test_task_results import (
     RESULT,
     WORKING,
     about,
+    answer,
     begun,
+    called,
+    greeted,
     handed_out,
     method_of,
     tell,
