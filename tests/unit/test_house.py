@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.printing import out_of
 from tests.unit.cases import cases
 
 ROOT = Path(__file__).parents[2]
@@ -75,10 +76,8 @@ def test_a_module_without_a_place_in_the_order_is_named(tmp_path: Path) -> None:
 
 def test_the_exit_status_tells_whether_all_is_met(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = {"daemon/a.py": "class A: ...\n", "daemon/b.py": "class A: ...\n"}
-    assert HOUSE["main"]([str(bounded(tmp_path, files))]) == 0
-    assert "OVER" not in capsys.readouterr().out
-    assert HOUSE["main"]([str(bounded(tmp_path, files, repeated_class_names=0)), "--list"]) == 1
-    said = capsys.readouterr().out
+    assert "OVER" not in out_of(capsys, HOUSE["main"]([str(bounded(tmp_path, files))]))
+    said = out_of(capsys, HOUSE["main"]([str(bounded(tmp_path, files, repeated_class_names=0)), "--list"]), 1)
     assert said.count("OVER") == 1
     assert "    A: daemon.a, daemon.b\n" in said
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.printing import out_of
 from tests.unit.cases import cases
 
 ROOT = Path(__file__).parents[2]
@@ -47,8 +48,7 @@ def test_a_few_failures_of_tests_with_processes_are_repeated_alone_and_named(
 
     monkeypatch.setitem(main.__globals__, "ended", lambda *_, **__: [(name, 1, said, "1 s")])
     monkeypatch.setitem(main.__globals__, "passes_alone", passes_alone)
-    assert main([]) == status
-    told = capsys.readouterr().out.splitlines()
+    told = out_of(capsys, main([]), status).splitlines()
     assert told[-1].startswith(end)
     assert ("unsteady, failed beside others and passed alone: a.py::b[x]" in told) is (status == 0)
     assert repeated == (["a.py::b[x]"] if "x" in said else [])

@@ -11,6 +11,7 @@ import pytest
 
 from daemon.cli import EX_IOERR, main
 from daemon.cli.table import COMMANDS, help_table, purposes
+from tests.printing import err_of, out_of
 from tests.unit.cases import cases
 from tests.unit.cli.conftest import Captured
 from tests.unit.cli.daemons import ROOT, SILENCE, down, environment, fake_control, mcpd, server, status_of
@@ -47,8 +48,7 @@ def exit_of(monkeypatch: pytest.MonkeyPatch, *words: str) -> object:
 def test_help_shows_every_command_with_an_example(
     monkeypatch: pytest.MonkeyPatch, capsys: Captured, words: tuple[str, ...]
 ) -> None:
-    assert exit_of(monkeypatch, *words) == 0
-    shown = capsys.readouterr().out
+    shown = out_of(capsys, exit_of(monkeypatch, *words))
     told = purposes(help_table())
     assert {*told} == {*COMMANDS}
     for command, (purpose, example) in told.items():
@@ -62,8 +62,7 @@ def test_help_shows_every_command_with_an_example(
 def test_an_unknown_command_is_answered_with_the_closest(
     monkeypatch: pytest.MonkeyPatch, capsys: Captured, word: str, hint: str
 ) -> None:
-    assert exit_of(monkeypatch, word) == 2
-    assert hint in capsys.readouterr().err
+    assert hint in err_of(capsys, exit_of(monkeypatch, word), 2)
 
 
 def test_help_of_a_command_is_the_same_in_both_orders() -> None:

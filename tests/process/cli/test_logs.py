@@ -16,6 +16,7 @@ from daemon.cli import EX_PIPE
 from daemon.cli.following import WAIT_SECONDS
 from daemon.cli.options import moment
 from daemon.cli.table import implementation
+from tests.printing import err_of, out_of
 from tests.unit.cases import cases
 from tests.unit.cli.conftest import Captured, Controls
 from tests.unit.cli.daemons import SILENCE, FakeControl, environment, fake_control
@@ -51,8 +52,7 @@ def test_json_is_a_line_for_each_line_that_moves_no_cursor(
     control: Controls, capsys: Captured, words: str, answer: Any, shown: list[Any]
 ) -> None:
     control({"logs": answer})
-    assert main([*words.split(), "--json"]) == 0
-    out = capsys.readouterr().out
+    out = out_of(capsys, main([*words.split(), "--json"]))
     found = [json.loads(out)] if not words else [json.loads(line) for line in out.splitlines()]
     assert found == shown
     assert out.isascii()
@@ -118,8 +118,7 @@ def test_a_cause_and_its_remedy_stand_once_for_all_retries(control: Controls, ca
     other = {**event, "details": {**details, "happened": "It broke."}, "message": "git: It broke. WHY"}
     events = [{**each, "at": float(at)} for at, each in enumerate([event, later, later, other, event], 1)]
     control({"logs": page(events=events)})
-    assert main(["git"]) == 0
-    said = [line.partition("-- ")[2] for line in capsys.readouterr().out.splitlines() if "-- " in line]
+    said = [line.partition("-- ")[2] for line in out_of(capsys, main(["git"])).splitlines() if "-- " in line]
     assert [each.endswith("WHY") for each in said] == [True, False, False, True, True], said
     assert said[1].startswith("git: tried 2 times since ")
     assert said[1].endswith(": as before")
@@ -263,8 +262,7 @@ def test_each_event_is_a_line_with_its_local_time(control: Controls, capsys: Cap
 def test_another_day_is_said_where_it_begins(control: Controls, capsys: Captured) -> None:
     old = time.mktime((2025, 3, 4, 23, 0, 0, 0, 0, -1))
     control({"events": answer(event("one", old), event("two", old + 60), event("three", old + 7200))})
-    assert implementation("events").main([]) == 0
-    assert capsys.readouterr().out.splitlines() == [
+    assert out_of(capsys, implementation("events").main([])).splitlines() == [
         "Tuesday, 2025-03-04",
         "23:00:00  one",
         "23:01:00  two",
@@ -296,6 +294,5 @@ def test_what_is_no_time_is_refused_with_how_to_write_one(said: str) -> None:
 
 def test_an_unknown_kind_is_one_and_no_daemon_three(control: Controls, sockets: Path, capsys: Captured) -> None:
     control({"events": {"error": {"code": -32602, "message": "there is no kind of events 'x'"}}})
-    assert implementation("events").main(["--kind", "x"]) == 1
-    assert "no kind" in capsys.readouterr().err
+    assert "no kind" in err_of(capsys, implementation("events").main(["--kind", "x"]), 1)
     assert implementation("events").main(["--control", str(sockets / "none")]) == 3

@@ -14,6 +14,7 @@ import attrs
 import pytest
 
 from daemon.cli.table import implementation
+from tests.printing import err_of, out_of
 from tests.process.setup.systemd import RUNS, STOPPED, FakeSystemd
 from tests.process.setup.users import FAULTY, GOOD, User, ended, user
 from tests.scripted_server import command
@@ -240,8 +241,7 @@ def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSystemd:
 
 
 def test_a_dry_run_shows_the_files_and_writes_none(systemd: FakeSystemd, capsys: Captured) -> None:
-    assert main(["install", "--dry-run"]) == 0
-    shown = capsys.readouterr().out
+    shown = out_of(capsys, main(["install", "--dry-run"]))
     assert "+ExecStart=" in shown
     assert "4 files would be written" in shown
     assert not (systemd.folder / ".config").exists()
@@ -255,23 +255,18 @@ def test_without_a_terminal_whoever_would_be_asked_must_say(systemd: FakeSystemd
 
 
 def test_it_is_installed_shown_and_removed(systemd: FakeSystemd, capsys: Captured) -> None:
-    assert main(["status"]) == 1
-    assert "not installed" in capsys.readouterr().out
-    assert main(["install", "--no-linger"]) == 0
-    assert "mcpd.service is enabled and runs" in capsys.readouterr().out
+    assert "not installed" in out_of(capsys, main(["status"]), 1)
+    assert "mcpd.service is enabled and runs" in out_of(capsys, main(["install", "--no-linger"]))
     systemd.says(RUNS)
-    assert main(["status", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["pid"] == 4711
+    assert json.loads(out_of(capsys, main(["status", "--json"])))["pid"] == 4711
     assert main(["status"]) == 0
     assert "mcpd.service is enabled; it runs, pid 4711.\nIt ends with the last" in capsys.readouterr().out
-    assert main(["uninstall"]) == 0
-    assert "stopped and removed" in capsys.readouterr().out
+    assert "stopped and removed" in out_of(capsys, main(["uninstall"]))
 
 
 def test_without_systemd_it_says_what_happens_instead(
     systemd: FakeSystemd, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    assert main(["install", "--yes"]) == 1
-    assert "`mcpd connect` starts the daemon where none runs" in capsys.readouterr().err
+    assert "`mcpd connect` starts the daemon where none runs" in err_of(capsys, main(["install", "--yes"]), 1)
     assert main(["status"]) == 1

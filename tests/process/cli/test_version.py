@@ -11,6 +11,7 @@ import pytest
 from daemon import version
 from daemon.cli import implementation
 from daemon.cli.about import systemd
+from tests.printing import out_of
 from tests.unit.cli.conftest import Captured
 
 main = implementation("version").main
@@ -19,8 +20,7 @@ PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text
 
 
 def test_what_matters_is_told_to_programs(capsys: Captured) -> None:
-    assert main(["--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    told = json.loads(out_of(capsys, main(["--json"])))
     assert told["mcpd"] == version()
     assert told["python"] == ".".join(map(str, sys.version_info[:3]))
     assert told["mcp"][-2:] == ["2025-11-25", "2026-07-28"]

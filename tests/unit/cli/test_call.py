@@ -13,6 +13,7 @@ from daemon.cli.asking.companion import LINE_SECONDS, REDRAW_SECONDS, Progress
 from daemon.cli.command import UsageError
 from daemon.cli.control import CommandFailed, DaemonSilent, DaemonUnreachable, explained
 from daemon.cli.use import Part, messages, parse_arguments, parse_texts, parts_of, show_parts
+from tests.printing import err_of, out_of
 from tests.unit.cases import cases
 from tests.unit.cli.conftest import Captured, Controls
 from tests.unit.cli.daemons import SILENCE, asked_for, server
@@ -55,8 +56,7 @@ def test_a_result_is_printed_as_it_is_and_escaped_at_a_terminal(
     asked = {"server": "time", "tool": "now", "arguments": {"tz": "UTC"}, "progress": True}
     assert asked_for(daemon.asked) == [("tool", {"server": "time", "tool": "now"}), ("call", asked)]
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    assert main(["time/now"]) == 0
-    assert capsys.readouterr().out == "12:00\n\\x1b[31m\n"
+    assert out_of(capsys, main(["time/now"])) == "12:00\n\\x1b[31m\n"
 
 
 def test_an_error_goes_to_stderr_and_sets_the_status(control: Controls, capsys: Captured) -> None:
@@ -70,8 +70,7 @@ def test_json_is_the_whole_result(
     control: Controls, capsys: Captured, result: dict[str, Any], code: int
 ) -> None:
     control({"call": result})
-    assert main(["time/now", "--json"]) == code
-    assert json.loads(capsys.readouterr().out) == result
+    assert json.loads(out_of(capsys, main(["time/now", "--json"]), code)) == result
 
 
 @pytest.mark.parametrize("name", ["git_log", "mcp__git__git_log"])
@@ -174,8 +173,7 @@ CALL = ["git/git_log", "--timeout", "0.2", "-q", "--no-input"]
 
 def told(control: Controls, capsys: Captured, answer: Any, code: int) -> str:
     control({"call": SILENCE, "status": answer})
-    assert main(CALL) == code
-    return capsys.readouterr().err
+    return err_of(capsys, main(CALL), code)
 
 
 def test_a_silent_server_is_named_with_its_state_and_pid(control: Controls, capsys: Captured) -> None:
@@ -273,14 +271,12 @@ def test_a_text_is_printed_as_it_is(control: Controls, capsys: Captured) -> None
 
 def test_bytes_go_to_a_file(control: Controls, tmp_path: Path, capsys: Captured) -> None:
     control({"read": BLOB})
-    assert main_read(["fs/x:b", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == BLOB
+    assert json.loads(out_of(capsys, main_read(["fs/x:b", "--json"]))) == BLOB
     place = tmp_path / "out"
     assert main_read(["fs/x:b", "--output", str(place)]) == 0
     assert place.read_bytes() == b"\0\1\2"
     assert capsys.readouterr() == ("", f"{place}: x:b (image/png, 3 bytes)\n")
-    assert main_read(["fs/x:b", "--output", str(tmp_path / "no" / "out")]) == 1
-    assert "cannot write" in capsys.readouterr().err
+    assert "cannot write" in err_of(capsys, main_read(["fs/x:b", "--output", str(tmp_path / "no" / "out")]), 1)
 
 
 class Stream(io.TextIOWrapper):
@@ -329,5 +325,4 @@ def test_an_answer_without_contents_is_said_to_be_one(
     result: dict[str, Any], control: Controls, capsys: Captured
 ) -> None:
     control({"read": result})
-    assert main_read(["fs/x:b"]) == 1
-    assert "--json shows the answer" in capsys.readouterr().err
+    assert "--json shows the answer" in err_of(capsys, main_read(["fs/x:b"]), 1)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from daemon.cli.table import implementation
+from tests.printing import err_of, out_of
 from tests.unit.cli.conftest import Captured
 
 main = implementation("check").main
@@ -49,8 +50,7 @@ def test_every_fault_has_its_place_and_is_78(file: Path, capsys: Captured) -> No
     assert (out, err.startswith(f"{file}: 3 faults\n")) == ("", True)
     assert err.endswith(f"`mcpd doctor --config {file}` names the commands that help.\n")
     assert "  line 1, column 25: $.mcpServers.git.comand: unknown key 'comand': did you mean 'command'?" in err
-    assert main([str(file), "--json"]) == 78
-    said = json.loads(capsys.readouterr().out)
+    said = json.loads(out_of(capsys, main([str(file), "--json"]), 78))
     assert (said["ok"], said["source"]) == (False, str(file))
     assert [(fault["path"], fault["line"], fault["column"]) for fault in said["faults"]] == [
         ("$.mcpServers.git.comand", 1, 25),
@@ -77,17 +77,14 @@ def test_warnings_and_notes_do_not_fail(file: Path, capsys: Captured) -> None:
     main([])
     assert "$.mcpServers.a.args[0]: 'server.here' does not exist in the home dir" in capsys.readouterr().err
     file.write_text(UNWISE)
-    assert main(["--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
+    said = json.loads(out_of(capsys, main(["--json"])))
     assert (said["ok"], said["servers"], said["categories"], said["faults"]) == (True, 1, 0, [])
     assert [warning["path"] for warning in said["warnings"]] == ["$.mcpServers.a.command", "$.mcpServers.a"]
 
 
 def test_a_missing_file_is_78_and_a_hostile_one_is_escaped(file: Path, capsys: Captured) -> None:
-    assert main([]) == 78
-    err = capsys.readouterr().err
+    err = err_of(capsys, main([]), 78)
     assert "there is no such file" in err
     assert "`mcpd up`" in err
     file.write_text('{"mcpServers": {}, "\\u001b[2J": 1}')
-    assert main([]) == 78
-    assert "\x1b" not in capsys.readouterr().err
+    assert "\x1b" not in err_of(capsys, main([]), 78)

@@ -12,6 +12,7 @@ from daemon.config.schema import render
 from daemon.counting.readings import OFF
 from daemon.operators.report_words import RISKS
 from daemon.surfaces.table import SURFACES
+from tests.printing import err_of, out_of
 from tests.unit.cases import cases
 from tests.unit.cli.conftest import Captured, Controls
 from tests.unit.cli.daemons import asked_for
@@ -189,8 +190,7 @@ def test_a_command_asks_one_question_and_words_the_answer(
 ) -> None:
     daemon = control({method: answer})
     command, *words = shlex.split(line)
-    assert implementation(command).main(words) == code
-    said = capsys.readouterr().out
+    said = out_of(capsys, implementation(command).main(words), code)
     assert said == out or (said.startswith(out) and not out.endswith("\n"))
     # Where the socket is named, `enable` asks whose file that is.
     params = [params for each, params in daemon.asked if (each, command) != ("status", "enable")]
@@ -222,15 +222,13 @@ def test_a_faulty_configuration_ends_otherwise_than_a_refusal(
 def test_faults_of_a_reload_are_data_for_programs(control: Controls, capsys: Captured) -> None:
     faults = {"faults": [{"path": "$.a", "message": "one"}]}
     control({"reload": {"error": {"code": -32078, "message": "1 fault", "data": faults}}})
-    assert implementation("reload").main(["--json"]) == 78
-    assert json.loads(capsys.readouterr().out) == faults
+    assert json.loads(out_of(capsys, implementation("reload").main(["--json"]), 78)) == faults
 
 
 def test_several_servers_are_restarted_past_those_that_fail(control: Controls, capsys: Captured) -> None:
     states = {"git": {"state": "ready"}, "web": {"state": "failed"}, "old": {"state": "disabled"}}
     daemon = control({"restart": {"server": "git", **READY}, "status": {"servers": states}})
-    assert implementation("restart").main(["--all", "--json"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert len(out_of(capsys, implementation("restart").main(["--all", "--json"])).splitlines()) == 2
     daemon.answers["restart"] = {"error": {"code": 1, "message": "no server is named so"}}
     assert implementation("restart").main(["a", "b"]) == 1
     asked = [params["server"] for method, params in daemon.asked if method == "restart"]
@@ -249,8 +247,7 @@ def test_a_configuration_is_written_without_a_daemon(
     assert config.read_text() == after
     assert "written at $." in capsys.readouterr().out
     config.write_text(faulty)
-    assert implementation(command).main(words) == 78
-    assert "nothing was changed" in capsys.readouterr().err
+    assert "nothing was changed" in err_of(capsys, implementation(command).main(words), 78)
 
 
 def test_the_list_of_tokens_marks_those_that_do_not_count(control: Controls, capsys: Captured) -> None:
@@ -263,8 +260,7 @@ def test_the_list_of_tokens_marks_those_that_do_not_count(control: Controls, cap
         {**one, "name": "old", "workspaces": ["/a/*", "~/b"], "since": None},
     ]
     daemon = control({"tokens": {**TOKENS, "tokens": listed}})
-    assert implementation("token").main(["list"]) == 0
-    first, second, third = capsys.readouterr().out.splitlines()
+    first, second, third = out_of(capsys, implementation("token").main(["list"])).splitlines()
     assert first.startswith("(no name): all profiles; made ")
     assert first.endswith("NOT VALID until `mcpd token confirm --default`")
     assert second.startswith("ci: a, b; the console, to read; made ")
@@ -273,8 +269,7 @@ def test_the_list_of_tokens_marks_those_that_do_not_count(control: Controls, cap
     assert implementation("token").main(["list", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"tokens": listed, "problem": ""}
     daemon.answers["tokens"] = {**TOKENS, "problem": "it is damaged"}
-    assert implementation("token").main(["new", "x"]) == 1
-    told = capsys.readouterr().err
+    told = err_of(capsys, implementation("token").main(["new", "x"]), 1)
     assert "not shown again" in told
     assert "it is damaged" in told
 
@@ -294,8 +289,7 @@ def test_the_link_of_the_console_is_printed_alone_where_it_cannot_be_opened(
 
 
 def test_the_schema_is_printed_as_it_is_kept(capsys: Captured) -> None:
-    assert implementation("schema").main([]) == 0
-    assert capsys.readouterr().out == render(list(SURFACES))
+    assert out_of(capsys, implementation("schema").main([])) == render(list(SURFACES))
 
 
 FOUND = {

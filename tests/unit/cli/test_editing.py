@@ -14,6 +14,7 @@ from daemon.cli import editing, implementation, taking_effect
 from daemon.config.jsonc import decode
 from daemon.setup.drafts import EX_MEANWHILE, Draft
 from daemon.setup.settings import SettingsEdit
+from tests.printing import err_of, out_of
 from tests.unit.cases import cases
 from tests.unit.cli.conftest import Captured, Controls
 from tests.unit.cli.daemons import down, status_of
@@ -60,8 +61,7 @@ def test_a_fault_is_told_with_its_place_and_nothing_is_written(
     own.mkdir(mode=0o700)
     (own / "own.json").write_text("{}")
     (own / "own.json").chmod(0o600)
-    assert told(config, *words.split()) == status
-    assert said in capsys.readouterr().err
+    assert said in err_of(capsys, told(config, *words.split()), status)
     assert config.read_text() == WRITTEN
     assert not config.with_name("env").exists()
 
@@ -83,8 +83,7 @@ def test_a_removed_server_leaves_its_data_and_what_others_use_with_the_commands(
         (made / "a").write_text("x" * 2048)
         made.chmod(0o555)
     own = config.parent / "mcpd" / "servers"
-    assert implementation("remove").main(["time", "web", "--config", str(config)]) == 0
-    said = capsys.readouterr().err
+    said = err_of(capsys, implementation("remove").main(["time", "web", "--config", str(config)]))
     for line in (
         "time stays in a cache that other programs share: `uv cache clean time`",
         f"its data stays: `rm -r {own}/time` deletes that",
@@ -96,8 +95,7 @@ def test_a_removed_server_leaves_its_data_and_what_others_use_with_the_commands(
 
 def test_a_file_that_may_not_be_written_stays(config: Path, capsys: Captured) -> None:
     config.chmod(0o400)
-    assert told(config, "set", "time", "start=lazy") == 1
-    assert "read-only: make it writable first" in capsys.readouterr().err
+    assert "read-only: make it writable first" in err_of(capsys, told(config, "set", "time", "start=lazy"), 1)
     assert config.read_text() == WRITTEN
 
 
@@ -190,10 +188,8 @@ def test_a_key_of_the_whole_makes_the_file_that_is_not_there(
 ) -> None:
     monkeypatch.setattr("daemon.setup.drafts.launch.trial", lambda _: None)
     made = tmp_path / "own" / "mcpd.json"
-    assert told(made, "unset", ".", "lazy") == 1
-    assert "there is no $.lazy in" in capsys.readouterr().err
-    assert told(made, "set", "time", "start=lazy") == 1
-    assert "there is no server 'time'" in capsys.readouterr().err
+    assert "there is no $.lazy in" in err_of(capsys, told(made, "unset", ".", "lazy"), 1)
+    assert "there is no server 'time'" in err_of(capsys, told(made, "set", "time", "start=lazy"), 1)
     assert [*tmp_path.iterdir()] == []
     assert told(made, "set", ".", "registries=https://mcp.example.com") == 0
     written = {"registries": ["https://mcp.example.com"], "sandbox": "home", "trust": "changes"}
@@ -273,8 +269,7 @@ def test_a_whole_entry_has_no_unknown_key_that_stood_not_there_before(
 ) -> None:
     entry = {"url": "https://example.com/mcp", "trust": "all", key: []}
     monkeypatch.setattr(editing, "given", lambda _what: json.dumps(entry))
-    assert told(config, "set", "web", "-") == 78
-    assert f"unknown key '{key}'" in capsys.readouterr().err
+    assert f"unknown key '{key}'" in err_of(capsys, told(config, "set", "web", "-"), 78)
     assert config.read_text() == WRITTEN
     config.write_text(WRITTEN.replace('"trust": "all"', '"autoApprove": ["x"]'))
     monkeypatch.setattr(editing, "given", lambda _what: json.dumps({**entry, "autoApprove": []}))
@@ -316,8 +311,7 @@ def test_a_daemon_switches_on_whatever_the_file_here_says(
     config.write_text(text)
     answer = {"server": "git", "tool": None, "off": False, "already": False, "note": "", "state": "ready"}
     control({"switch": answer | {"reason": ""}})
-    assert told(config, "enable", "git") == 0
-    assert capsys.readouterr().out == "git: switched on, now ready\n"
+    assert out_of(capsys, told(config, "enable", "git")) == "git: switched on, now ready\n"
 
 
 def test_a_server_that_has_just_ended_is_judged_once_its_last_words_are_read(

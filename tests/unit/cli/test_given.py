@@ -11,6 +11,7 @@ import pytest
 
 from daemon.cli import implementation
 from daemon.config.jsonc import decode
+from tests.printing import err_of
 from tests.unit.cli.conftest import Captured
 
 KEY = "k-83hd82hd8xQ2"
@@ -147,8 +148,7 @@ def test_what_is_no_server_is_refused_without_a_value(
     capsys: Captured,
 ) -> None:
     stdin(text.encode())
-    assert told(config, *words.split()) == status
-    err = capsys.readouterr().err
+    err = err_of(capsys, told(config, *words.split()), status)
     assert said in " ".join(err.split())
     assert KEY not in err
     assert not config.exists()
@@ -182,8 +182,7 @@ def test_a_snippet_decides_neither_the_sandbox_nor_the_trust(
 ) -> None:
     for more in (["--dry-run"], []):
         stdin(json.dumps({"servers": {"time": {**TIME, **keys}}}).encode())
-        assert told(config, "add", "-", "--sandbox", "strict", *more) == 0
-        err = capsys.readouterr().err
+        err = err_of(capsys, told(config, "add", "-", "--sandbox", "strict", *more))
         assert all(f"{key} is left out of the snippet: only you may set it" in err for key in keys)
     assert servers(config)["time"] == {**TIME, "sandbox": "strict"}
     stdin(json.dumps({**TIME, "trust": "all"}).encode())
@@ -260,8 +259,7 @@ def test_an_entry_with_a_fault_changes_nothing(
 ) -> None:
     configured(config)
     stdin(json.dumps([KEY] if changed is None else {**SHOWN, **changed}).encode())
-    assert told(config, "set", "time", "-") == status
-    err = capsys.readouterr().err
+    err = err_of(capsys, told(config, "set", "time", "-"), status)
     assert said in err
     assert KEY not in err
     assert config.read_text() == WRITTEN

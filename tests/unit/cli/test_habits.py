@@ -12,6 +12,7 @@ from daemon import cli
 from daemon.cli import EX_USAGE, overview
 from daemon.cli.completing import parser_of
 from daemon.cli.table import ENDING, help_table, purposes
+from tests.printing import err_of, out_of
 from tests.unit.cli.conftest import Captured
 
 TABLE = help_table()
@@ -98,8 +99,7 @@ def test_any_other_word_is_answered_with_a_line_and_runs_nothing(
 def test_help_and_the_version_know_the_words_of_other_tools(
     words: str, output: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    assert typed(*words.split(), monkeypatch=monkeypatch) == 0
-    assert re.match(output, capsys.readouterr().out)
+    assert re.match(output, out_of(capsys, typed(*words.split(), monkeypatch=monkeypatch)))
 
 
 # --- typos ---------------------------------------------------------------------------------------------------
@@ -146,8 +146,7 @@ def test_json_has_its_other_name_wherever_it_is() -> None:
 def test_json_by_its_other_name(tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "mcpd.json").write_text('{"mcpServers": {}}')
     check = cli.implementation("check")
-    assert check.main([str(tmp_path / "mcpd.json"), "-o", "json"]) == 0
-    assert json.loads(capsys.readouterr().out)["ok"]
+    assert json.loads(out_of(capsys, check.main([str(tmp_path / "mcpd.json"), "-o", "json"])))["ok"]
     with pytest.raises(SystemExit):
         check.main(["-o", "yaml"])
     assert "argument -o: invalid choice: 'yaml'" in capsys.readouterr().err
@@ -168,8 +167,7 @@ def test_wrong_usage_is_a_line_about_the_fault_and_one_of_usage(command: str, ca
 def test_words_that_may_be_left_out_are_not_asked_for(
     monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    assert typed("call", monkeypatch=monkeypatch) == EX_USAGE
-    assert capsys.readouterr().err.endswith("required: SERVER/TOOL\n")
+    assert err_of(capsys, typed("call", monkeypatch=monkeypatch), EX_USAGE).endswith("required: SERVER/TOOL\n")
 
 
 # --- help ----------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from daemon.setup.clients.file_plans import FileChange
 from daemon.setup.clients.importing import find
 from daemon.setup.clients.installing import Rewritten
 from daemon.setup.clients.programs import PROGRAMS, Machine
+from tests.printing import err_of, out_of
 from tests.unit.cli.conftest import Captured, Controls, Users
 from tests.unit.cli.users import Terminal, config_of
 from tests.unit.setup.clients.test_found import BROKEN, digest
@@ -52,8 +53,7 @@ def test_the_sandbox_that_a_project_wrote_is_shown(user: Users, capsys: Captured
     for path, key in ((here.directory / ".vscode", "theirs"), (here.home / ".config/Code/User", "mine")):
         path.mkdir(parents=True)
         (path / "mcp.json").write_text(json.dumps({"servers": {key: {**entry, "args": [key]}}}))
-    assert implementation("import").main([]) == 0
-    said = " ".join(capsys.readouterr().out.split())
+    said = " ".join(out_of(capsys, implementation("import").main([])).split())
     assert 'theirs: the project\'s author wrote its sandbox: {"network": {"allowedDomains": ["*"]}}' in said
     assert "mine: the project" not in said
     assert "mine: sandbox.y: ignored: mcpd has no such setting" in said
@@ -62,16 +62,14 @@ def test_the_sandbox_that_a_project_wrote_is_shown(user: Users, capsys: Captured
 def test_servers_are_added_once_with_their_secrets_apart(user: Users, capsys: Captured) -> None:
     here = user("claude-code")
     clients = digest(here.home)
-    assert implementation("import").main(["--write", "--yes"]) == 0
-    out = capsys.readouterr().out
+    out = out_of(capsys, implementation("import").main(["--write", "--yes"]))
     assert "added 6 servers to ~/.config/mcpd/mcpd.json, 2 secrets to ~/.config/mcpd/env" in out
     assert "no daemon runs" in out
     assert f"{APPROVALS}\n{CONFINED}\n" in out
     after = digest(here.home)
     assert {path: after[path] for path in clients} == clients
     written = config_of(here).read_bytes()
-    assert implementation("import").main(["--write", "--yes"]) == 0
-    assert "mcpd has these already:" in capsys.readouterr().out
+    assert "mcpd has these already:" in out_of(capsys, implementation("import").main(["--write", "--yes"]))
     assert config_of(here).read_bytes() == written
 
 
@@ -81,8 +79,7 @@ def test_what_holds_later_changes_is_told_with_a_created_configuration_alone(
     here = user("claude-code")
     config_of(here).parent.mkdir(parents=True)
     config_of(here).write_text('{"mcpServers": {}}')
-    assert implementation("import").main(["--write", "--yes"]) == 0
-    out = capsys.readouterr().out
+    out = out_of(capsys, implementation("import").main(["--write", "--yes"]))
     assert "added 6 servers" in out
     assert "approval" not in out
 
@@ -102,8 +99,7 @@ def test_a_daemon_that_runs_is_told(
 def test_a_dry_run_shows_the_diff_and_writes_nothing(user: Users, capsys: Captured) -> None:
     here = user("claude-code")
     before = digest(here.home)
-    assert implementation("import").main(["--dry-run"]) == 0
-    out = capsys.readouterr().out
+    out = out_of(capsys, implementation("import").main(["--dry-run"]))
     assert '+    "brave-search": {' in out
     assert "+BRAVE_SEARCH__BRAVE_API_KEY=(a secret)" in out
     assert not [secret for secret in SECRETS if secret in out]
@@ -122,8 +118,7 @@ def test_a_terminal_is_asked_first(
 
 def test_programs_are_told_the_same(user: Users, capsys: Captured) -> None:
     user("codex", "zed")
-    assert implementation("import").main(["--json"]) == 0
-    out = capsys.readouterr().out
+    out = out_of(capsys, implementation("import").main(["--json"]))
     told: dict[str, Any] = json.loads(out)
     servers = {each["name"]: each for each in told["servers"]}
     assert servers["notion"]["missing"] == ["NOTION_TOKEN"]
@@ -136,8 +131,7 @@ def test_programs_are_told_the_same(user: Users, capsys: Captured) -> None:
 
 def test_where_there_is_nothing_it_is_said_where_was_looked(user: Users, capsys: Captured) -> None:
     user()
-    assert implementation("import").main(["--from", "lmstudio", "claude"]) == 1
-    out = capsys.readouterr().out
+    out = out_of(capsys, implementation("import").main(["--from", "lmstudio", "claude"]), 1)
     assert "No servers were found." in out
     assert "lmstudio: no file here; looked at ~/.lmstudio/mcp.json" in out
     assert "claude-code: no file here; looked at ~/.claude.json, ~/proj/.mcp.json" in out
@@ -147,8 +141,7 @@ def test_a_file_that_cannot_be_read_is_said_and_counts(user: Users, capsys: Capt
     here = user("jetbrains")
     (here.home / ".cursor").mkdir()
     (here.home / ".cursor" / "mcp.json").write_text(BROKEN)
-    assert implementation("import").main([]) == 1
-    out = capsys.readouterr().out
+    out = out_of(capsys, implementation("import").main([]), 1)
     assert "time" in out
     assert "Could not be read:" in out
     assert "line 3, column 10" in out
@@ -158,8 +151,7 @@ def test_a_faulty_configuration_of_mcpd_is_not_written_to(user: Users, capsys: C
     here = user("jetbrains")
     config_of(here).parent.mkdir(parents=True)
     config_of(here).write_text('{"mcpServers": {"a": {}}, "lazy": 1}')
-    assert implementation("import").main(["--write", "--yes"]) == 78
-    assert "nothing was changed" in capsys.readouterr().err
+    assert "nothing was changed" in err_of(capsys, implementation("import").main(["--write", "--yes"]), 78)
     assert config_of(here).read_text() == '{"mcpServers": {"a": {}}, "lazy": 1}'
     # A fault within an entry concerns that server alone.
     config_of(here).write_text('{"mcpServers": {"a": {}}}')
@@ -233,10 +225,8 @@ def test_imported_installed_and_uninstalled_every_byte_of_the_clients_is_as_it_w
     ]
     assert {path: path.read_bytes() for path in before} == before
 
-    assert main(["claude-code"]) == 0
-    assert "nothing to do" in capsys.readouterr()[0]
-    assert main(["--all"]) == 0
-    assert "nothing to do" in capsys.readouterr()[0]
+    assert "nothing to do" in out_of(capsys, main(["claude-code"]))
+    assert "nothing to do" in out_of(capsys, main(["--all"]))
 
 
 def test_what_was_edited_since_stays_and_it_is_said_what_was_put_back(here: Machine, capsys: Captured) -> None:
@@ -261,8 +251,7 @@ def test_without_a_record_it_is_said_that_only_the_entry_is_removed(here: Machin
     path = here.home / ".codex" / "config.toml"
     path.write_text('[mcp_servers.mcpd]\ncommand = "/old/mcpd"\nargs = ["connect"]\n\n[tui]\nx = 1\n')
     capsys.readouterr()
-    assert main(["codex"]) == 0
-    assert "There is no record" in capsys.readouterr()[0]
+    assert "There is no record" in out_of(capsys, main(["codex"]))
     assert path.read_text() == "[tui]\nx = 1\n"
 
 
@@ -271,8 +260,7 @@ def test_a_file_that_is_broken_by_now_is_left_alone(here: Machine, capsys: Captu
     path = here.home / ".codex" / "config.toml"
     path.write_text(path.read_text() + "= broken")
     before = path.read_bytes()
-    assert main(["codex"]) == 1
-    assert "config.toml" in capsys.readouterr()[1]
+    assert "config.toml" in err_of(capsys, main(["codex"]), 1)
     assert path.read_bytes() == before
 
 

@@ -14,6 +14,7 @@ from daemon.cli.table import implementation
 from daemon.host.paths import client_socket
 from daemon.setup.clients.programs import Machine
 from daemon.setup.running.service import unit_directory, wanted_files
+from tests.printing import err_of, out_of
 from tests.unit.cases import rows_of
 from tests.unit.cli.conftest import Captured, Users
 from tests.unit.cli.users import Terminal, config_of
@@ -66,8 +67,7 @@ def test_a_server_that_mcpd_has_switched_off_stays_and_import_says_why(user: Use
     config.write_text(config.read_text().replace('"time": {', '"time": {"enabled": false,'))
     assert main(["claude-code"]) == 0
     assert list(servers(here, ".claude.json")) == ["time", "mcpd"]
-    assert implementation("import").main([]) == 0
-    assert "  time (Claude Code), switched off\n" in capsys.readouterr().out
+    assert "  time (Claude Code), switched off\n" in out_of(capsys, implementation("import").main([]))
 
 
 def test_what_cannot_be_changed_is_said_and_the_others_are_changed(user: Users, capsys: Captured) -> None:
@@ -90,8 +90,7 @@ def test_a_faulty_configuration_of_mcpds_changes_nothing(user: Users, capsys: Ca
     config_of(here).parent.mkdir(parents=True)
     config_of(here).write_text(r'{"mcpServers": {}, "\u001b[31m": 1}')
     before = (here.home / ".claude.json").read_bytes()
-    assert main(["claude-code"]) == 78
-    told = capsys.readouterr()[1]
+    told = err_of(capsys, main(["claude-code"]), 78)
     assert "nothing was changed: `mcpd check`" in told
     assert "\x1b" not in told
     assert (here.home / ".claude.json").read_bytes() == before
@@ -123,8 +122,7 @@ def test_a_dry_run_shows_a_diff_without_secrets_and_changes_nothing(user: Users,
     assert not (here.home / ".local").exists()
     main(["claude-code"])
     before = (here.home / ".claude.json").read_bytes()
-    assert implementation("uninstall").main(["claude-code", "--dry-run"]) == 0
-    assert '-    "mcpd": {' in capsys.readouterr()[0]
+    assert '-    "mcpd": {' in out_of(capsys, implementation("uninstall").main(["claude-code", "--dry-run"]))
     assert (here.home / ".claude.json").read_bytes() == before
 
 
@@ -166,14 +164,12 @@ def test_each_client_is_shown_with_mcpd_and_with_what_it_starts_itself(user: Use
     (here.home / ".lmstudio" / "mcp.json").write_text(BROKEN)
     assert main(["claude-code", "--profile", "reader", "--surface", "load"]) == 0
     capsys.readouterr()
-    assert implementation("clients").main([]) == 0
-    shown = capsys.readouterr().out
+    shown = out_of(capsys, implementation("clients").main([]))
     assert "Claude Code: mcpd is in ~/.claude.json (profile reader, surface load)\n" in shown
     assert "  starts itself: time, notion, brave-search, git (~/.claude.json)\n" in shown
     assert "Cursor: mcpd is not in it: `mcpd install cursor`\n" in shown
     assert f"LM Studio: mcpd is not in it: `mcpd install lmstudio`\n  not read: {here.home}/.lmstudio" in shown
-    assert implementation("clients").main(["-o", "json"]) == 0
-    first = json.loads(capsys.readouterr().out)["clients"][0]
+    first = json.loads(out_of(capsys, implementation("clients").main(["-o", "json"])))["clients"][0]
     own = {"file": f"{here.home}/.claude.json", "name": "mcpd", "scope": "user", "server": None}
     assert first["mcpd"] == [{**own, "profile": "reader", "surface": "load"}]
     assert {"name": "time", "file": f"{here.home}/.claude.json", "scope": "user"} in first["servers"]
@@ -211,8 +207,7 @@ def test_purge_deletes_what_mcpd_made_and_nothing_else(purged: Path, capsys: Cap
     assert implementation("purge").main([]) == 1  # Nobody can be asked.
     assert files_of(purged) == before
     capsys.readouterr()
-    assert implementation("purge").main(["--yes"]) == 0
-    shown = capsys.readouterr().out
+    shown = out_of(capsys, implementation("purge").main(["--yes"]))
     links = {".local/state/mcpd/starts", ".local/state/mcpd/tokens.json"}
     assert before - files_of(purged) == {*MADE, ".local/share/mcpd/servers/git/link"}
     assert {*FOREIGN, *links, "elsewhere/starts", "told"} <= files_of(purged)
@@ -293,9 +288,7 @@ def test_nothing_is_purged_while_a_client_has_mcpd(user: Users, capsys: Captured
         assert "mcpd is still in Claude Code: first `mcpd uninstall --all`. Noth" in capsys.readouterr().err
         (here.home / "hidden").rename(hidden)
     assert (state / "clients.lock").exists()
-    assert implementation("uninstall").main(["--all"]) == 0
-    assert "`mcpd purge` deletes them.\n" in capsys.readouterr().out
+    assert "`mcpd purge` deletes them.\n" in out_of(capsys, implementation("uninstall").main(["--all"]))
     assert implementation("purge").main(["--yes"]) == 0
-    assert implementation("purge").main(["--yes"]) == 0
-    assert capsys.readouterr().out.endswith("There is nothing to delete.\n")
+    assert out_of(capsys, implementation("purge").main(["--yes"])).endswith("There is nothing to delete.\n")
     assert not state.exists()

@@ -12,6 +12,7 @@ from daemon.documents.files import DocumentError
 from daemon.setup.locking import written
 from daemon.setup.settings import SettingsEdit
 from daemon.surfaces.table import SURFACES
+from tests.printing import err_of
 from tests.unit.cases import cases
 from tests.unit.cli.conftest import Captured, Controls
 from tests.unit.cli.daemons import server, status_of
@@ -107,8 +108,7 @@ def test_a_name_that_cannot_be_is_refused_and_nothing_changes(
     words: str, status: int, said: str, config: Path, capsys: Captured
 ) -> None:
     before = texts(config)
-    assert told(config, *words.split()) == status
-    assert said in capsys.readouterr().err
+    assert said in err_of(capsys, told(config, *words.split()), status)
     assert texts(config) == before
 
 
@@ -127,8 +127,7 @@ def test_what_a_server_keeps_in_its_sandbox_moves_to_its_new_name_and_back(
     assert told(config, "tick", "tock", "--dry-run") == 0
     assert (data / "tick").is_dir()
     for old, new in (("tick", "tock"), ("tock", "tick")):
-        assert told(config, old, new, "--no-reload") == 0
-        assert f"its data has moved to {data / new}\n" in capsys.readouterr().err
+        assert f"its data has moved to {data / new}\n" in err_of(capsys, told(config, old, new, "--no-reload"))
         assert [str(each.relative_to(data)) for each in data.rglob("notes")] == [f"{new}/data/notes"]
 
 
@@ -150,8 +149,7 @@ def test_a_server_that_does_not_come_up_gets_its_name_and_what_it_keeps_back(
     servers = {"tick": server(), "tock": server(state="failed", reason="no")}
     answer: Any = {"config": str(config)}
     control({"reload": answer, "status": status_of(servers), "tools": {"categories": {}}})
-    assert told(config, "tick", "tock") == 1
-    assert "taken back: the files are as they were" in capsys.readouterr().err
+    assert "taken back: the files are as they were" in err_of(capsys, told(config, "tick", "tock"), 1)
     assert texts(config) == before
     assert [each.name for each in data.iterdir()] == ["tick"]
 
@@ -170,5 +168,4 @@ def test_what_could_not_be_written_names_no_way_back(
         raise DocumentError("somebody else wrote it")
 
     monkeypatch.setattr(SettingsEdit, "write", refuse)
-    assert told(config, "tick", "tock", "--no-reload") == 1
-    assert "undo" not in capsys.readouterr().err
+    assert "undo" not in err_of(capsys, told(config, "tick", "tock", "--no-reload"), 1)

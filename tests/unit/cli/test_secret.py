@@ -14,6 +14,7 @@ from daemon.config.parse import load
 from daemon.host.paths import secrets_dir
 from daemon.secrets import keyring
 from daemon.setup.clients.programs import Machine
+from tests.printing import err_of, out_of
 from tests.unit.cli.conftest import Captured, Users
 from tests.unit.cli.users import Terminal, config_of
 from tests.unit.setup.clients.test_found import digest
@@ -53,8 +54,7 @@ def test_a_secret_is_set_from_stdin_listed_with_its_servers_and_removed(
     )
     file = secrets_dir(os.environ) / "TOKEN"
     typed(f"{CANARY}\n".encode())
-    assert implementation("secret").main(["set", "TOKEN"]) == 0
-    said = capsys.readouterr().out
+    said = out_of(capsys, implementation("secret").main(["set", "TOKEN"]))
     assert f"TOKEN is kept in {file}" in said
     assert "`mcpd restart one`" in said
     assert "`mcpd restart two`" in said
@@ -63,18 +63,15 @@ def test_a_secret_is_set_from_stdin_listed_with_its_servers_and_removed(
     typed(b"x")
     assert implementation("secret").main(["set", "OTHER"]) == 0
     typed(f"{CANARY}\n\n".encode())
-    assert implementation("secret").main(["set", "TOKEN"]) == 0
-    assert f"TOKEN is replaced in {file}" in capsys.readouterr().out
+    assert f"TOKEN is replaced in {file}" in out_of(capsys, implementation("secret").main(["set", "TOKEN"]))
     assert file.read_text() == f"{CANARY}\n"
 
-    assert implementation("secret").main(["list"]) == 0
-    assert capsys.readouterr().out.splitlines() == [
+    assert out_of(capsys, implementation("secret").main(["list"])).splitlines() == [
         "MISSING: not there; three",
         f"OTHER: {file.with_name('OTHER')}; not used",
         f"TOKEN: {file}; one, two",
     ]
-    assert implementation("secret").main(["list", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["secrets"] == [
+    assert json.loads(out_of(capsys, implementation("secret").main(["list", "--json"])))["secrets"] == [
         {"name": "MISSING", "where": None, "servers": ["three"]},
         {"name": "OTHER", "where": str(file.with_name("OTHER")), "servers": []},
         {"name": "TOKEN", "where": str(file), "servers": ["one", "two"]},
@@ -125,8 +122,7 @@ def test_a_name_that_leads_elsewhere_is_refused(
     before = digest(here.home)
     typed(CANARY.encode())
     for words in (["set", name], ["remove", name, "--yes"]):
-        assert implementation("secret").main(words) == 1
-        assert "cannot be the name of a secret" in capsys.readouterr().err
+        assert "cannot be the name of a secret" in err_of(capsys, implementation("secret").main(words), 1)
     # Nobody is asked for a value that cannot be kept.
     assert sys.stdin.read() == CANARY
     assert digest(here.home) == before
@@ -150,8 +146,7 @@ def test_a_faulty_configuration_says_so(user: Users, capsys: Captured) -> None:
     here = user()
     configure(here)
     config_of(here).write_text("{")
-    assert implementation("secret").main(["list"]) == 78
-    assert "nothing was changed" in capsys.readouterr().err
+    assert "nothing was changed" in err_of(capsys, implementation("secret").main(["list"]), 78)
 
 
 # --- import --------------------------------------------------------------------------------------------------
@@ -161,8 +156,7 @@ def test_imported_secrets_go_to_the_keyring_and_the_servers_are_known_again(
     user: Users, capsys: Captured
 ) -> None:
     here = user("claude-code")
-    assert implementation("import").main(["--write", "--yes", "--keyring"]) == 0
-    out = capsys.readouterr().out
+    out = out_of(capsys, implementation("import").main(["--write", "--yes", "--keyring"]))
     assert "added 6 servers to ~/.config/mcpd/mcpd.json, 2 secrets to the keyring" in out
     assert "BRAVE_SEARCH__BRAVE_API_KEY" in out.split("added 6 servers")[0]
     assert not [secret for secret in SECRETS if secret in out]
@@ -174,11 +168,9 @@ def test_imported_secrets_go_to_the_keyring_and_the_servers_are_known_again(
     # The values, not the references, tell which servers mcpd has.
     written = config_of(here).read_bytes()
     for more in ([], ["--keyring"]):
-        assert implementation("import").main(["--write", "--yes", *more]) == 0
-        assert "added" not in capsys.readouterr().out
+        assert "added" not in out_of(capsys, implementation("import").main(["--write", "--yes", *more]))
         assert config_of(here).read_bytes() == written
-    assert implementation("install").main(["claude-code"]) == 0
-    assert "brave-search" in capsys.readouterr().out
+    assert "brave-search" in out_of(capsys, implementation("install").main(["claude-code"]))
     assert SECRETS[0] not in (here.home / ".claude.json").read_text()
 
 
@@ -207,8 +199,7 @@ def test_secrets_are_taken_back_if_the_configuration_cannot_be_written(user: Use
     configure(here)
     config_of(here).chmod(0o400)
     keyring.write("NOTION__TOKEN", SECRETS[1], os.environ)
-    assert implementation("import").main(["--write", "--yes", "--keyring"]) == 1
-    assert "read-only" in capsys.readouterr().err
+    assert "read-only" in err_of(capsys, implementation("import").main(["--write", "--yes", "--keyring"]), 1)
     # Somebody set this one, and the import would have used it.
     assert [*keyring.names(os.environ)] == ["NOTION__TOKEN"]
 
@@ -218,14 +209,11 @@ def test_at_a_terminal_the_other_place_is_named(
 ) -> None:
     here = user("claude-code")
     offer = "with --keyring to your keyring"
-    assert implementation("import").main([]) == 0
-    assert offer not in capsys.readouterr().out
+    assert offer not in out_of(capsys, implementation("import").main([]))
     monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
-    assert implementation("import").main(["--write"]) == 1
-    assert offer in capsys.readouterr().out
+    assert offer in out_of(capsys, implementation("import").main(["--write"]), 1)
     monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
-    assert implementation("import").main(["--write", "--keyring"]) == 0
-    assert offer not in capsys.readouterr().out
+    assert offer not in out_of(capsys, implementation("import").main(["--write", "--keyring"]))
     assert "${keyring:" in config_of(here).read_text()
 
 

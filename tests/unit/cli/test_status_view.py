@@ -18,6 +18,7 @@ from daemon.cli.table import implementation
 from daemon.cli.terminal import ROOMY, UNBOUNDED, Screen
 from daemon.operators.report_words import MAX_NAMED
 from daemon.states import ServerState
+from tests.printing import out_of
 from tests.unit.cases import cases
 from tests.unit.cli.conftest import Captured, Controls
 from tests.unit.cli.daemons import (
@@ -256,8 +257,7 @@ def test_what_is_not_kept_is_not_well(control: Controls, capsys: Captured, state
 def test_json_is_the_daemons_answer(control: Controls, capsys: Captured) -> None:
     answer = status_of({"git": server(), "time": down(None, reason="")})
     daemon = control({"status": answer})
-    assert implementation("status").main(["--json"]) == 1
-    assert json.loads(capsys.readouterr().out) == answer
+    assert json.loads(out_of(capsys, implementation("status").main(["--json"]), 1)) == answer
     assert daemon.asked == [("status", {})]
 
 
@@ -545,8 +545,7 @@ def test_instances_have_their_table_and_those_that_are_ill_their_reason() -> Non
 
 def test_one_is_asked_for_by_name_and_its_state_is_the_exit_status(control: Controls, capsys: Captured) -> None:
     daemon = control({"status": answered(diagnosed(down("killed", causeData={"signal": "SIGKILL"})))})
-    assert implementation("status").main(["git"]) == 1
-    out = capsys.readouterr().out
+    out = out_of(capsys, implementation("status").main(["git"]), 1)
     assert "git: backoff" in out
     assert "What helps: " in out
     assert daemon.asked[0] == ("status", {"server": "git"})
@@ -556,8 +555,6 @@ def test_several_are_shown_one_after_another_and_the_worst_is_the_exit_status(
     control: Controls, capsys: Captured
 ) -> None:
     daemon = control({"status": answered(server())})
-    assert implementation("status").main(["git", "time"]) == 0
-    assert capsys.readouterr().out.count("git: ready") == 2
-    assert implementation("status").main(["git", "time", "--json"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert out_of(capsys, implementation("status").main(["git", "time"])).count("git: ready") == 2
+    assert len(out_of(capsys, implementation("status").main(["git", "time", "--json"])).splitlines()) == 2
     assert [asked["server"] for _, asked in daemon.asked] == ["git", "time"] * 2

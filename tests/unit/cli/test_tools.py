@@ -21,6 +21,7 @@ from daemon.cli.definition_views import (
 from daemon.cli.taking_effect import MEANWHILE
 from daemon.cli.terminal import Screen
 from daemon.cli.use import parse_arguments, texts
+from tests.printing import err_of, out_of
 from tests.unit.cases import cases
 from tests.unit.cli.conftest import Captured, Controls
 from tests.unit.cli.daemons import asked_for
@@ -52,8 +53,7 @@ ANSWER: dict[str, Any] = {
 
 def test_json_is_the_daemons_answer(control: Controls, capsys: Captured) -> None:
     daemon = control({"tools": ANSWER})
-    assert main(["--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == ANSWER
+    assert json.loads(out_of(capsys, main(["--json"]))) == ANSWER
     assert asked_for(daemon.asked) == [("tools", {})]
 
 
@@ -61,8 +61,7 @@ def test_one_category_can_be_asked_for(control: Controls, capsys: Captured) -> N
     control({"tools": ANSWER})
     assert main(["--category", "history", "--json"]) == 0
     assert set(json.loads(capsys.readouterr().out)["categories"]) == {"history"}
-    assert main(["--category", "history"]) == 0
-    shown = capsys.readouterr().out
+    shown = out_of(capsys, main(["--category", "history"]))
     assert "git/git_log" in shown
     assert "read" not in shown
 
@@ -78,8 +77,7 @@ SERVER: dict[str, Any] = {
 
 def test_the_tools_of_a_server_are_named_as_they_are_typed(control: Controls, capsys: Captured) -> None:
     daemon = control({"tools": SERVER})
-    assert main(["git"]) == 0
-    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    lines = [" ".join(line.split()) for line in out_of(capsys, main(["git"])).splitlines()]
     assert lines == [
         "git, ready, 2 tools",
         "git/git_log Shows commits.",
@@ -90,21 +88,18 @@ def test_the_tools_of_a_server_are_named_as_they_are_typed(control: Controls, ca
         "The arguments of one: mcpd tools git/git_log",
     ]
     assert asked_for(daemon.asked) == [("tools", {"server": "git"})]
-    assert main(["git", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == SERVER
+    assert json.loads(out_of(capsys, main(["git", "--json"]))) == SERVER
 
 
 def test_the_surface_is_what_a_model_sees(control: Controls, capsys: Captured) -> None:
     control({"tools": ANSWER})
-    assert main(["--surface"]) == 0
-    shown = capsys.readouterr().out
+    shown = out_of(capsys, main(["--surface"]))
     cost = len(json.dumps(META, separators=(",", ":")))
     assert shown.startswith("instructions  10 bytes, about 2 tokens (estimate: 4 bytes each)\n  Ask first.\n")
     assert f"\nget-category-tools  {cost} bytes, about {cost // 4} tokens (estimate" in shown
     assert "\n  Categories:\n  - history\n" in shown
     assert f"surface 'category': 1 tool and the instructions, {cost + 10} bytes" in shown
-    assert main(["--surface", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == ANSWER["surface"]
+    assert json.loads(out_of(capsys, main(["--surface", "--json"]))) == ANSWER["surface"]
 
 
 @cases("words", "asked")
@@ -127,11 +122,9 @@ def test_one_tool_can_be_asked_for(control: Controls, capsys: Captured) -> None:
     refused = {"error": {"code": -32602, "message": "no server is named 'git_log'"}}
     named: Any = {"categories": {"all": {"tools": {"git__git_log": tool()}}}}
     daemon = control({"tool": ONE, "tools": lambda params: refused if params.get("server") else named})
-    assert main(["git/git_log", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == ONE
+    assert json.loads(out_of(capsys, main(["git/git_log", "--json"]))) == ONE
     for written in ("git/git_log", "git_log"):
-        assert main([written]) == 0
-        assert "example\n  mcpd call git/git_log\n" in capsys.readouterr().out
+        assert "example\n  mcpd call git/git_log\n" in out_of(capsys, main([written]))
     assert asked_for(daemon.asked)[:2] == [("tool", {"server": "git", "tool": "git_log"})] * 2
 
 
@@ -139,10 +132,8 @@ def test_a_category_whose_name_has_a_slash_is_found(control: Controls, capsys: C
     refused = {"error": {"code": -32602, "message": "no server is named 'in'"}}
     known = {"in/out": ANSWER["categories"]["files"]}
     control({"tool": refused, "tools": {**ANSWER, "categories": known}})
-    assert main(["in/out"]) == 0
-    assert "read" in capsys.readouterr().out
-    assert main(["in/side"]) == 1
-    assert capsys.readouterr().err == "mcpd: no server is named 'in'\n"
+    assert "read" in out_of(capsys, main(["in/out"]))
+    assert err_of(capsys, main(["in/side"]), 1) == "mcpd: no server is named 'in'\n"
 
 
 def test_a_surface_is_told_as_a_text_for_models_without_a_list_of_tools(
@@ -153,8 +144,7 @@ def test_a_surface_is_told_as_a_text_for_models_without_a_list_of_tools(
     tools = [log, {"name": "b", "inputSchema": {}}]
     surface = {"name": "full", "instructions": "", "tools": tools}
     control({"tools": {"categories": {}, "surface": surface}})
-    assert main(["--surface", "full", "--format", "text"]) == 0
-    assert capsys.readouterr().out == (
+    assert out_of(capsys, main(["--surface", "full", "--format", "text"])) == (
         '## log\nShows commits.\nArguments (JSON Schema): {"type":"object"}\n\n'
         "## b\n\nArguments (JSON Schema): {}\n"
     )

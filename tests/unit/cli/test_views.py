@@ -14,6 +14,7 @@ from daemon.cli.following import call_line
 from daemon.cli.terminal import UNBOUNDED, Screen
 from daemon.operators.report_words import ADVICE, STATUSES
 from daemon.operators.reports import CallInFlight, EndedCall
+from tests.printing import out_of
 from tests.unit.cli.conftest import Captured, Controls
 from tests.unit.cli.test_tools import tool
 
@@ -188,8 +189,7 @@ def test_json_of_one_is_the_list_of_its_tools_and_a_key_may_look_like_an_option(
     control: Controls, capsys: Captured
 ) -> None:
     daemon = control({"sessions": ONE})
-    assert main(["project", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == ONE["loaded"]
+    assert json.loads(out_of(capsys, main(["project", "--json"]))) == ONE["loaded"]
     assert main(["--", "--json"]) == 0
     assert daemon.asked == [("sessions", {"key": "project"}), ("sessions", {"key": "--json"})]
 
@@ -199,8 +199,7 @@ def test_a_list_that_is_not_whole_says_so_and_is_one(
     control: Controls, capsys: Captured, words: list[str]
 ) -> None:
     control({"sessions": {**ALL, "incomplete": "what is kept cannot be read now"}})
-    assert main(words) == 1
-    shown = capsys.readouterr().out
+    shown = out_of(capsys, main(words), 1)
     assert "cannot be read now" in shown
     assert "project" in shown
 
@@ -232,8 +231,7 @@ def test_calls_are_shown_with_what_they_wait_for_or_why_they_failed(
 ) -> None:
     failed: EndedCall = {**ENDED, "outcome": "isError", "text": "no such repository"}
     daemon = control({"calls": answer(WAITING, ended=(ENDED, failed))})
-    assert main_calls([]) == 0
-    out = capsys.readouterr().out
+    out = out_of(capsys, main_calls([]))
     assert [line.split() for line in out.splitlines()[:2]] == [
         ["call", "age", "waits", "for", "tool", "client"],
         ["17", "46s", "the", "answer", "git/git_log", "agent", "1", "#4"],
@@ -258,8 +256,7 @@ def test_following_asks_for_what_comes_after(
 
     monkeypatch.setattr("daemon.cli.following.news", news)
     monkeypatch.setattr("daemon.cli.following.end_without_reader", lambda: None)
-    assert main_calls(["-f", *(["--json"] if as_json else [])]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = out_of(capsys, main_calls(["-f", *(["--json"] if as_json else [])])).splitlines()
     assert len(lines) == 2
     if as_json:
         assert [json.loads(line)["number"] for line in lines] == [3, 4]
@@ -282,8 +279,7 @@ def test_older_calls_are_left_out_though_the_last_releases_daemon_names_them(
     now = time.time()
     ended = ({**ENDED, "at": now - 7200, "tool": "early"}, {**ENDED, "at": now, "tool": "late"})
     daemon = control({"calls": answer(ended=ended)})
-    assert main_calls(["--since", "1h", *more]) == 0
-    out = capsys.readouterr().out
+    out = out_of(capsys, main_calls(["--since", "1h", *more]))
     assert ("late" in out, "early" in out) == (True, False)
     assert round(now - daemon.asked[0][1]["since"]) == 3600
 
