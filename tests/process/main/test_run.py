@@ -90,11 +90,11 @@ def place(sockets: Path) -> Iterator[Place]:
         yield Place(sockets, manager)
 
 
-def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """Exit status and everything on stderr."""
+def ended(process: subprocess.Popen[str], status: int) -> str:
+    """Everything on stderr of a process that ends with this status."""
     out, err = process.communicate(timeout=PATIENCE)
-    assert out == ""
-    return process.returncode, err
+    assert (out, process.returncode) == ("", status), err
+    return err
 
 
 def ping(path: Path) -> bytes:
@@ -119,8 +119,7 @@ def test_a_faulty_configuration_is_told_whole_and_touches_nothing(place: Place) 
     servers = {"git": {"comand": "x"}, "web": {"url": "ftp://x"}}
     config = place.config({"mcpServers": servers, "lazy": "yes"})
     with place.daemon(config) as process:
-        status, err = ended(process)
-    assert status == 78
+        err = ended(process, 78)
     for trail in ("$.mcpServers.git.comand", "$.mcpServers.web", "$.lazy"):
         assert trail in err
     assert "command" in err
@@ -130,8 +129,7 @@ def test_a_faulty_configuration_is_told_whole_and_touches_nothing(place: Place) 
 @pytest.mark.parametrize("text", ["{", ""])
 def test_a_file_that_is_no_configuration_is_status_78(place: Place, text: str) -> None:
     with place.daemon(place.config(text) if text else place.home / "missing.json") as process:
-        status, err = ended(process)
-    assert status == 78
+        err = ended(process, 78)
     assert err.startswith("mcpd: ")
     assert "Traceback" not in err
 
@@ -145,8 +143,7 @@ def test_the_sockets_are_there_and_answer_by_the_time_it_says_ready(place: Place
         daemon = status_of(place.control)["daemon"]
         assert (daemon["pid"], daemon["socket"]) == (process.pid, str(place.front))
         process.terminate()
-        status, err = ended(process)
-    assert status == 0
+        err = ended(process, 0)
     assert f"ready: clients connect to {place.front}" in err
     assert "SIGTERM: going down" in err
     assert not place.front.exists()
@@ -169,8 +166,7 @@ def test_a_killed_daemon_leaves_a_file_that_tells_the_next_one_what_it_has_start
         [own] = (state / FOLDER).iterdir()
         assert own != left
         second.terminate()
-        status, _ = ended(second)
-    assert status == 0
+        ended(second, 0)
     assert not list((state / FOLDER).iterdir())
 
 
@@ -180,8 +176,7 @@ def test_where_nothing_can_be_written_down_it_serves_and_says_so(place: Place) -
         assert place.told().startswith("READY=1")
         assert "file/state: Not a directory" in str(status_of(place.control)["daemon"]["unrecorded"])
         process.terminate()
-        status, err = ended(process)
-    assert status == 0
+        err = ended(process, 0)
     assert "cannot record started servers: they would outlive a kill -9 of mcpd" in err
 
 
@@ -189,8 +184,7 @@ def test_a_directory_that_others_can_write_is_status_69(place: Place) -> None:
     place.front.parent.mkdir()
     place.front.parent.chmod(0o777)
     with place.daemon(place.config()) as process:
-        status, err = ended(process)
-    assert status == 69
+        err = ended(process, 69)
     assert "writable by others" in err
 
 
@@ -198,8 +192,7 @@ def test_the_format_of_the_log_can_be_chosen_and_sigint_ends_it_like_sigterm(pla
     with place.daemon(place.config(), "--log-format", "json") as process:
         place.told()
         process.send_signal(signal.SIGINT)
-        status, err = ended(process)
-    assert status == 0
+        err = ended(process, 0)
     assert all(json.loads(line)["time"] for line in err.splitlines())
 
 
@@ -299,8 +292,7 @@ def test_sighup_before_the_daemon_serves_does_not_kill_it(place: Place) -> None:
         process.send_signal(signal.SIGHUP)
         told = [place.told() for _ in range(3)]
         process.terminate()
-        status, err = ended(process)
-    assert status == 0, err
+        ended(process, 0)
     assert [state.partition("=")[0] for state in told] in (
         ["READY", "RELOADING", "READY"],
         ["RELOADING", "READY", "READY"],
@@ -355,7 +347,7 @@ def test_sockets_of_systemd_are_used_and_left_to_it(place: Place) -> None:
         assert ping(place.home / "front")
         assert status_of(place.home / "control")["daemon"]["socket"] == str(place.home / "front")
         process.terminate()
-        assert ended(process)[0] == 0
+        ended(process, 0)
         assert (place.home / "front").exists()
 
 
@@ -368,7 +360,7 @@ def test_with_a_faulty_configuration_clients_in_systemds_sockets_are_turned_away
         socket.create_connection(http.getsockname(), PATIENCE) as browser,
         activated(place, faulty, http=http) as (process, waiting),
     ):
-        assert ended(process)[0] == 78
+        ended(process, 78)
         assert waiting.recv(1) == b""
         assert browser.recv(1) == b""
 
@@ -379,7 +371,7 @@ def test_the_socket_of_systemd_for_http_counts_more_than_the_address_that_is_con
         with activated(place, config, http=http) as (process, _):
             assert place.told().startswith("READY=1")
             process.terminate()
-            assert ended(process)[0] == 0
+            ended(process, 0)
         # systemd's goes on listening: the next client waits for the next daemon.
         socket.create_connection(http.getsockname(), PATIENCE).close()
 
@@ -393,8 +385,7 @@ def test_a_socket_of_systemd_that_nobody_would_accept_from_is_status_78(place: P
             with activated(
                 Place(Path(tempfile.mkdtemp(dir=place.home)), place.manager), place.config(), **more
             ) as (process, _):
-                status, err = ended(process)
-            assert status == 78
+                err = ended(process, 78)
             assert told in err
 
 
@@ -410,7 +401,7 @@ def test_the_address_of_http_is_had_before_it_says_ready_and_counts_more_on_the_
             assert place.told().startswith("READY=1")
             socket.create_connection(there, PATIENCE).close()
             process.terminate()
-            assert ended(process)[0] == 0
+            ended(process, 0)
 
 
 def test_who_drains_tells_the_service_manager_how_long_that_takes(place: Place) -> None:
@@ -418,7 +409,7 @@ def test_who_drains_tells_the_service_manager_how_long_that_takes(place: Place) 
     with place.daemon(config) as process:
         assert place.told().startswith("READY=1")
         process.terminate()
-        assert ended(process)[0] == 0
+        ended(process, 0)
         assert place.told() == stopping(0.01)
 
 
@@ -426,8 +417,7 @@ def test_an_address_of_http_that_is_taken_is_status_69_with_what_holds_it(place:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = address_of(taken)
         with place.daemon(place.config({"listen": {"http": {"address": address}}})) as process:
-            status, err = ended(process)
-    assert status == 69
+            err = ended(process, 69)
     assert f"cannot listen on {address}: Address already in use. A process listens there (" in err
     assert f", pid {os.getpid()})" in err
     assert not place.front.exists()
