@@ -146,7 +146,7 @@ def test_the_pages_of_a_registry_share_their_time(tmp_path: Path, monkeypatch: p
 @cases("spoilt")
 def test_a_spoilt_document_spoils_no_page(spoilt: Any, tmp_path: Path) -> None:
     def answered(handler: Any) -> None:
-        handler.say({"servers": [{"server": spoilt}, {"server": document("io.example/a")}]})
+        handler.tell({"servers": [{"server": spoilt}, {"server": document("io.example/a")}]})
 
     with registry() as running:
         running.answers = answered
