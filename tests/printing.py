@@ -3,13 +3,13 @@
 import pytest
 
 
-def out_of(capsys: pytest.CaptureFixture[str], status: int, expected: int = 0) -> str:
+def out_of(capsys: pytest.CaptureFixture[str], status: object, expected: int = 0) -> str:
     """The stdout of a command that has ended with this status."""
     assert status == expected, capsys.readouterr()
     return capsys.readouterr().out
 
 
-def err_of(capsys: pytest.CaptureFixture[str], status: int, expected: int = 0) -> str:
+def err_of(capsys: pytest.CaptureFixture[str], status: object, expected: int = 0) -> str:
     """The stderr of a command that has ended with this status."""
     assert status == expected, capsys.readouterr()
     return capsys.readouterr().err
