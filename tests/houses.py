@@ -36,7 +36,7 @@ from daemon.upstreams.servers import Servers
 from daemon.upstreams.transports.server_connection import OpenContext
 from daemon.wire.outbox import Outbox
 from tests.fakes_upstream import ECHO_SERVER, Client, keep
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, in_time
 
 LISTING_SERVER = ECHO_SERVER.replace('for name in ("echo", "hang")]', "for name in ()]").replace(
     'say(id=m["id"], result={"tools": TOOLS})',
@@ -130,8 +130,7 @@ class House:
     async def reload(self, config: object) -> Plan:
         """Write the file, and have it read."""
         self.write(config)
-        with trio.fail_after(PATIENCE):
-            return await self.tree.reloader.reload()
+        return await in_time(self.tree.reloader.reload())
 
     async def wait_state(self, server: str, state: ServerState) -> None:
         """Until the catalog shows it."""

@@ -60,6 +60,12 @@ async def until(
 def _nothing() -> None: ...
 
 
+async def in_time(awaited: Awaitable[T], seconds: float = PATIENCE) -> T:
+    """What is awaited, unless it takes too long by trio's clock."""
+    with trio.fail_after(seconds):
+        return await awaited
+
+
 @asynccontextmanager
 async def background() -> AsyncIterator[trio.Nursery]:
     """A nursery whose tasks are cancelled at the end of the block."""

@@ -20,7 +20,7 @@ from daemon.processes.own import OPEN
 from tests.e2e.harness import Daemon, free_port, running, scripted
 from tests.faults.history import Answered, Asked, History, HungUp, Withdrawn
 from tests.faults.wire import HARMLESS, Direction, Toxic, join
-from tests.waiting import LOOK_SECONDS, until
+from tests.waiting import LOOK_SECONDS, in_time, until
 
 TOKEN = "0123456789abcdef0123"
 """Of the daemon on the stage."""
@@ -298,8 +298,7 @@ class Pending:
 
     async def wait(self, seconds: float = BOUND) -> Json:
         """The answer."""
-        with trio.fail_after(seconds):
-            await self.done.wait()
+        await in_time(self.done.wait(), seconds)
         return self.message
 
 

@@ -42,7 +42,7 @@ from daemon.wire.outbox import Outbox
 from daemon.wire.requests import OwnExchange
 from tests.fakes_upstream import tool_call
 from tests.scripted_server import command
-from tests.waiting import PATIENCE, background, beside
+from tests.waiting import PATIENCE, background, beside, in_time
 
 QUICK = {"stop_eof": 0.2, "stop_term": 0.2, "probe": 1.0, "initialize": 20.0}
 """Timeouts for servers that need no patience."""
@@ -170,8 +170,7 @@ class Answer(OwnExchange):
 
     async def wait(self) -> Json:
         """The result."""
-        with trio.fail_after(PATIENCE):
-            await self._done.wait()
+        await in_time(self._done.wait())
         if self.error is not None:
             raise self.error
         assert self.result is not None

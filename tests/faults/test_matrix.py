@@ -22,6 +22,7 @@ from tests.faults import cases_clients, cases_http, cases_network, cases_operato
 from tests.faults.arena import BOUND, Arena, settled
 from tests.faults.case import Case, Play
 from tests.faults.conftest import SEED
+from tests.waiting import in_time
 
 TABLES = (cases_stdio, cases_network, cases_http, cases_clients, cases_operators)
 
@@ -74,8 +75,7 @@ class Performance:
         self.outcomes[name] = None
         try:
             play = Play(self.arena, case, directory.name, directory, rng, alone=alone)
-            with trio.fail_after(2 * BOUND):
-                await play.perform()
+            await in_time(play.perform(), 2 * BOUND)
         except Exception as error:  # noqa: BLE001 - it is the outcome
             # The one sentence that helps, not the nurseries that it came through.
             self.outcomes[name] = leaf(error) if isinstance(error, BaseExceptionGroup) else error

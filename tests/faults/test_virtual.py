@@ -29,7 +29,7 @@ from tests.faults.history import Connections, History
 from tests.faults.stage import Answer, Stage, at_work, leaving_nothing
 from tests.faults.upstreams import SERVERS, Upstream
 from tests.faults.wire import DRIP, HARMLESS, Fate, Toxic, Wire
-from tests.waiting import background
+from tests.waiting import background, in_time
 
 AGES = 1e6
 """Seconds that nothing may take."""
@@ -202,8 +202,7 @@ async def test_a_call_to_a_server_that_is_back_does_not_wait_for_the_next_try(
         await trio.sleep(after)
         assert isinstance(await it.outcome(), UpstreamUnavailable)
         it.wire.answer()
-        with trio.fail_after(AGES):
-            assert await it.stage.one.wake()
+        assert await in_time(it.stage.one.wake(), AGES)
         assert await it.outcome() is None
 
 
@@ -270,8 +269,7 @@ async def test_a_websocket_says_goodbye_and_does_not_wait_for_an_answer_that_nob
     async with remote("ws") as it:
         await it.ready()
         began = trio.current_time()
-        with trio.fail_after(AGES):
-            await it.stage.supervisor.remove("s", "taken out")
+        await in_time(it.stage.supervisor.remove("s", "taken out"), AGES)
         assert trio.current_time() - began < GOODBYE_SECONDS / 2
         del it.stage.supervisor
 

@@ -11,7 +11,7 @@ import trio
 from tests.faults.arena import BOUND, Client, Pending, code_of
 from tests.faults.case import Play
 from tests.faults.wire import HARMLESS, Toxic
-from tests.waiting import background
+from tests.waiting import background, in_time
 
 STANDSTILL_SECONDS = 0.3
 """A connection of which nothing is taken for so long is taken for one that is not read from."""
@@ -125,8 +125,7 @@ class Says:
             answer = await pending.wait()
             assert code_of(answer) in code.split("|"), (answer, code)
         if self.cut_off:
-            with trio.fail_after(BOUND):
-                await client.closed.wait()
+            await in_time(client.closed.wait(), BOUND)
         else:
             await (await client.ask("ping")).wait()
             await client.close()

@@ -26,7 +26,7 @@ from daemon.wire.requests import PeerRequest
 from tests.faults.stage import Recorder, Stage, recording, scripted, stage
 from tests.unit.upstreams.transports.serving import Request, answer, reply
 from tests.unit.upstreams.transports.serving import scripted as http_server
-from tests.waiting import PATIENCE, background, beside
+from tests.waiting import PATIENCE, background, beside, in_time
 
 BACKOFF, CRASHLOOP, DEGRADED, DORMANT, FAILED, READY, STARTING = (
     *(ServerState.BACKOFF, ServerState.CRASHLOOP, ServerState.DEGRADED, ServerState.DORMANT),
@@ -245,8 +245,7 @@ async def test_a_server_above_its_ceiling_is_ended_and_everybody_is_told_why(tmp
         await record.wait_message("tools/call")
         async with beside(Warden(it.upstreams, seconds=0.1).run):
             with pytest.raises(UpstreamLost, match=r"uses .* of memory, its ceiling is 1 MiB") as lost:
-                with trio.fail_after(LONG):
-                    await sent.wait()
+                await in_time(sent.wait(), LONG)
         assert "(limits.memoryBytes): mcpd ended it; whether the call ran is unknown" in lost.value.message
         with pytest.raises(UpstreamUnavailable, match="was not sent"):
             await waiting.wait()
@@ -297,8 +296,7 @@ async def test_a_server_that_has_no_time_at_connect_is_tried_again_when_it_said(
             assert isinstance(wait, int)
             assert 150_000 < wait <= 201_000
             assert "retry after 200 s" in error.message
-            with trio.fail_after(LONG):
-                assert not await it.one.wake()
+            assert not await in_time(it.one.wake(), LONG)
             assert it.one.child.status.value == status
 
 

@@ -19,7 +19,7 @@ from daemon.authorization.redirect import MAX_CONNECTIONS, MAX_REQUEST, Outcome,
 from daemon.host.sockets import reason
 from tests.process.authorization.serving import fetch
 from tests.unit.cases import cases
-from tests.waiting import WAIT, background
+from tests.waiting import WAIT, background, in_time
 
 PUBLIC = "93.184.216.34"
 
@@ -240,8 +240,7 @@ async def test_what_is_no_request_gets_no_page(request_sent: bytes) -> None:
 async def test_connections_that_say_nothing_keep_nobody_out() -> None:
     async with listened() as redirect, trio.open_nursery() as nursery:
         idle = [await trio.open_tcp_stream("127.0.0.1", redirect.port) for _ in range(3 * MAX_CONNECTIONS)]
-        with trio.fail_after(WAIT):
-            assert (await fetch(f"{redirect.url}?code=x&state=state"))[0] == 200
+        assert (await in_time(fetch(f"{redirect.url}?code=x&state=state"), WAIT))[0] == 200
         for each in idle:
             nursery.start_soon(each.aclose)
 

@@ -20,7 +20,7 @@ from tests.houses import House, house, is_alive
 from tests.process.authorization.test_running import PROGRAM, SECONDS
 from tests.unit.config.reading import config_of
 from tests.unit.operators.stage import OperatorStage
-from tests.waiting import PATIENCE, beside, until
+from tests.waiting import PATIENCE, beside, in_time, until
 
 CONFIG: dict[str, Any] = {
     "mcpServers": {
@@ -33,8 +33,7 @@ CONFIG: dict[str, Any] = {
 
 async def told(operator: Client, method: str, **params: Any) -> dict[str, Any]:
     """The answer to a command."""
-    with trio.fail_after(PATIENCE):
-        answer = await operator.request(method, params)
+    answer = await in_time(operator.request(method, params))
     result: dict[str, Any] = answer["result"]
     return result
 

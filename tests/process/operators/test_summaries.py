@@ -17,6 +17,7 @@ from daemon.summaries.endpoint import MAX_QUESTION, SummaryQuestions
 from tests.fakes_upstream import Stage
 from tests.unit.operators.stage import FACTS, operator_context
 from tests.unit.summaries.endpoint_server import EndpointServer, endpoint, saying, status, well
+from tests.waiting import in_time
 
 KEY = "sk-canary-0123456789"
 MODELS = status(200, json.dumps({"data": [{"id": "big"}, {"id": "little"}]}).encode())
@@ -56,8 +57,7 @@ def context_of(config: Path) -> OperatorContext:
 
 
 async def told(config: Path, **wanted: Any) -> Any:
-    with trio.fail_after(30):
-        return await summaries(context_of(config), SummariesParams(**wanted))
+    return await in_time(summaries(context_of(config), SummariesParams(**wanted)))
 
 
 async def test_what_is_fixed_and_what_is_sent_is_shown_without_asking_anybody(

@@ -26,7 +26,7 @@ from tests.faults.stage import Recorder, children_of_ours, is_alive, leaving_not
 from tests.scripted_server import command
 from tests.unit.processes.dying import DyingDaemon
 from tests.unit.processes.scripts import told_by
-from tests.waiting import PATIENCE, beside, until
+from tests.waiting import PATIENCE, beside, in_time, until
 
 LONG = 2 * PATIENCE
 """Seconds of a grace that no test waits for, however busy the machine: `stop` fails before."""
@@ -55,8 +55,7 @@ async def start(children: Children, recorder: Recorder, **script: Any) -> ChildP
     """Start a scripted child and wait until it plays."""
     program, *args = command(record=recorder.path, **script)
     number = len(recorder.all("start")) + 1
-    with trio.fail_after(PATIENCE):
-        child = await children.start(program, args, {}, None)
+    child = await in_time(children.start(program, args, {}, None))
     await recorder.wait("start", number)
     return child
 
@@ -93,8 +92,7 @@ async def stop(
     before = trio.current_time()
     if close:
         close_stdin(child)
-    with trio.fail_after(PATIENCE):
-        await children.stop(child, eof=eof, term=term)
+    await in_time(children.stop(child, eof=eof, term=term))
     return trio.current_time() - before
 
 
@@ -236,8 +234,7 @@ async def test_the_whole_tree_ends_with_its_child(leader: str, tmp_path: Path) -
         assert all(is_alive(each["pid"]) for each in below)
         if leader == "has crashed":
             os.kill(child.pid, signal.SIGKILL)
-            with trio.fail_after(PATIENCE):
-                await child.process.wait()
+            await in_time(child.process.wait())
         await stop(children, child)
         assert [each for each in below if is_alive(each["pid"])] == []
 

@@ -15,7 +15,7 @@ from daemon.secrets import commands
 from daemon.secrets.keyring import SecretTrouble
 from tests.faults.stage import is_alive, leaving_nothing
 from tests.unit.cases import cases
-from tests.waiting import PATIENCE, background
+from tests.waiting import PATIENCE, background, in_time
 
 SECRET = "7fK2mQ9xVb4Z-secret"
 
@@ -23,8 +23,7 @@ SECRET = "7fK2mQ9xVb4Z-secret"
 async def asked(*words: str, **environ: str) -> str:
     """What a command says; nothing is left of it."""
     async with leaving_nothing(), keeping() as children:
-        with trio.fail_after(PATIENCE):
-            return await commands.said(words, {**os.environ, **environ}, children)
+        return await in_time(commands.said(words, {**os.environ, **environ}, children))
 
 
 @asynccontextmanager

@@ -32,7 +32,7 @@ from tests.unit.summaries.endpoint_server import (
     silence,
     status,
 )
-from tests.waiting import PATIENCE, beside
+from tests.waiting import PATIENCE, beside, in_time
 
 KEY = "sk-canary-0123456789"
 ENVIRON = {"THE_KEY": KEY, "A_WORD": "ollama"}
@@ -54,8 +54,7 @@ async def opened(base_url: str, **changed: Any) -> Endpoint:
 
 async def asked_of(base_url: str, **changed: Any) -> str:
     there = await opened(base_url, **changed)
-    with trio.fail_after(5 * PATIENCE):
-        return (await there.ask("be brief", '{"tools": {}}')).text
+    return (await in_time(there.ask("be brief", '{"tools": {}}'), 5 * PATIENCE)).text
 
 
 async def fault_of(base_url: str, **changed: Any) -> EndpointFault:
@@ -228,8 +227,7 @@ def listing(*names: object) -> bytes:
 
 async def models_of(base_url: str) -> tuple[str, ...]:
     there = await opened(base_url)
-    with trio.fail_after(PATIENCE):
-        return await there.models()
+    return await in_time(there.models())
 
 
 async def test_an_endpoint_lists_its_models(server: EndpointServer) -> None:

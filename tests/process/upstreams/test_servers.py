@@ -28,7 +28,7 @@ from tests.fakes_upstream import error_of, tool_call
 from tests.faults.stage import Answer, Stage, recording, scripted, stage
 from tests.houses import ECHO, STUBBORN, House, house, registry_and_servers
 from tests.unit.config.reading import config_of
-from tests.waiting import PATIENCE, beside, until
+from tests.waiting import PATIENCE, beside, in_time, until
 
 DISABLED, DORMANT, FAILED, READY, STARTING, STOPPING = (
     ServerState.DISABLED,
@@ -187,8 +187,7 @@ async def test_a_last_list_of_the_old_server_is_not_taken_for_the_new_ones(socke
     old = servers.actors["a"]
     tools, _ = read_definitions(Kind.TOOL, "a", [Raw(b'{"name":"t","inputSchema":{"type":"object"}}')])
     async with beside(registry.run):
-        with trio.fail_after(PATIENCE):
-            await servers.apply(config_of(of(a={**ECHO, "env": {"A": "1"}})))
+        await in_time(servers.apply(config_of(of(a={**ECHO, "env": {"A": "1"}}))))
         fact = DefinitionsListed(kind=Kind.TOOL, server="a", incarnation=9, definitions=tools)
         for upstream in (old, servers.actors["a"]):
             upstream.listing.tools._tell(fact)

@@ -17,6 +17,7 @@ from daemon.protocol import HELLO
 from daemon.states import ServerState
 from daemon.surfaces.table import SEARCHING_CLIENTS
 from tests.fakes_upstream import MODERN, Client, Guest, Stage, tool
+from tests.waiting import in_time
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 
@@ -139,8 +140,7 @@ async def test_a_client_that_goes_while_it_is_waited_for_ends_its_session(nurser
     guest = await loading(nursery)
     began = trio.current_time()
     guest.client.close()
-    with trio.fail_after(PATIENCE / 2):
-        await guest.ended.wait()
+    await in_time(guest.ended.wait(), PATIENCE / 2)
     assert trio.current_time() == began
 
 

@@ -33,7 +33,7 @@ from daemon.summaries.endpoint import (
 from tests.unit.catalog.samples import catalog_of, listed, servers, tool
 from tests.unit.config.reading import config_of
 from tests.unit.summaries.endpoint_server import endpoint, flood, raw, saying, status, well
-from tests.waiting import PATIENCE, beside
+from tests.waiting import PATIENCE, beside, in_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -267,8 +267,7 @@ async def test_an_endpoint_that_cannot_be_opened_is_a_warning_and_the_end_of_it(
     summarizer = Summarizer(
         scene.catalog, Summaries(base_url="x", model="m"), connect=refuse, tell=scene.tell, wall=lambda: 0.0
     )
-    with trio.fail_after(PATIENCE):
-        await summarizer.run()
+    await in_time(summarizer.run())
     assert len(said) == 1
     assert summarizer.state.last_error
 
@@ -458,8 +457,7 @@ async def test_a_fault_of_ours_waits_for_another_configuration(nursery: trio.Nur
     house = House(summaries=MODEL)
     house.fault = RuntimeError("a bug")
     nursery.start_soon(house.summarizing.run)
-    with trio.fail_after(PATIENCE):
-        await house.failed.wait()
+    await in_time(house.failed.wait())
     house.fault = None
     house.becomes(summaries=OTHER)
     await house.asks("large")

@@ -18,6 +18,7 @@ from daemon.audit.audit_files import files
 from daemon.audit.audit_log import HEAD_SECONDS, STALLED_SECONDS, SYNC_SECONDS, Audit, Chain
 from daemon.audit.record import ChainHead, Decision
 from daemon.config.tuning import AuditFailure, AuditKeys
+from tests.waiting import in_time
 
 FULL = OSError(28, "No space left on device")
 
@@ -107,8 +108,7 @@ async def test_a_run_writes_what_is_noted(
     with disk(monkeypatch, appending):
         nursery.start_soon(found.audit.run)
         found.note()
-        with trio.fail_after(30):
-            await written.wait()
+        await in_time(written.wait())
     assert found.decisions() == ["began", "sent"]
 
 

@@ -34,6 +34,7 @@ from tests.unit.clients.asking import asks, called, greeted, on_full_surface
 from tests.unit.clients.inputs import ABLE, META, raw
 from tests.unit.clients.inputs import asks as asks_about
 from tests.unit.config.reading import config_of
+from tests.waiting import in_time
 
 # --- what passes through -----------------------------------------------------------------------------------
 
@@ -226,8 +227,7 @@ async def test_a_client_that_hangs_up_gives_all_its_calls_up(stage: Stage, nurse
     leaving.client.close()
     await stage.alpha.wait_cancelled(2)
     assert {key for key, _ in stage.alpha.cancelled} == keys
-    with trio.fail_after(30):
-        await leaving.ended.wait()
+    await in_time(leaving.ended.wait())
     assert leaving.session.in_flight == 0
     stage.answer(kept)
     assert (await staying.client.get())["id"] == 1

@@ -33,6 +33,7 @@ from tests.unit.clients.test_rounds import (
     tell,
 )
 from tests.unit.config.reading import config_of
+from tests.waiting import in_time
 
 SECRET = "sk-very-secret-0123456789abcdef"
 DOWN = UpstreamUnavailable("server alpha is down. The call was not sent.", server="alpha")
@@ -479,8 +480,7 @@ async def test_a_listener_acknowledged_late_is_polled_for_soon(stage: Stage, pol
     stage.alpha.has_resources = True
     # The server never answers that its resource is followed.
     await listening(polling, task, resourceSubscriptions=["file:///x"])
-    with trio.fail_after(3):
-        await stage.alpha.wait_sent(2)
+    await in_time(stage.alpha.wait_sent(2), 3)
 
 
 async def test_a_listener_that_comes_again_is_polled_for_once(stage: Stage, polling: Client) -> None:

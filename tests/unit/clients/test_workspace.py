@@ -24,6 +24,7 @@ from daemon.clients.workspace import (
 from daemon.errors import UpstreamTimeout
 from daemon.wire.envelope import RemoteError
 from tests.unit.cases import cases
+from tests.waiting import in_time
 
 
 @attrs.define(eq=False)
@@ -53,8 +54,7 @@ async def found(
     workspace.take_hello(said)
     if roots is not None:
         workspace.have_roots(roots.tell)
-    with trio.fail_after(30):
-        await workspace.find(b"7")
+    await in_time(workspace.find(b"7"))
     return workspace
 
 
@@ -227,8 +227,7 @@ async def test_one_looks_for_all_or_another_takes_over(places: Path, nursery: tr
     await trio.testing.wait_all_tasks_blocked()
     assert roots.asked == [b"1", b"2"]
     roots.gate.set()
-    with trio.fail_after(30):
-        await done.wait()
+    await in_time(done.wait())
     assert workspace.directory == str(places / "root")
 
 

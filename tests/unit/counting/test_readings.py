@@ -22,6 +22,7 @@ from daemon.states import ServerState
 from tests.tallies import new_tally
 from tests.unit.catalog.samples import after, catalog_of, listed, prompts, servers, status
 from tests.unit.counting.samples import ON, FakeInstances, FakeUpstream, catalog, eventful, exporter
+from tests.waiting import in_time
 
 
 def values(name: str, **changed: Any) -> Any:
@@ -205,8 +206,7 @@ def test_connections_are_counted_by_door_and_their_refusals_by_reason() -> None:
 
 
 async def test_whoever_asks_gets_a_text_that_can_be_parsed() -> None:
-    with trio.fail_after(30):
-        text = await exporter().text()
+    text = await in_time(exporter().text())
     names = {family.name for family in text_string_to_metric_families(text)}
     assert {"mcpd_calls", "mcpd_call_duration_seconds", "process_cpu_seconds"} <= names
 
@@ -244,8 +244,7 @@ async def test_the_memory_of_a_child_is_found_by_its_mark() -> None:
     """No child runs here, so there is nothing to find: the label stays away, and nothing is made up."""
     unused = max(memory_by_mark(), default=1) + 1
     given = exporter(actors={"git": FakeUpstream(name="git", of="git", children={1: unused})})
-    with trio.fail_after(30):
-        text = await given.text()
+    text = await in_time(given.text())
     assert "mcpd_server_memory_bytes{" not in text
 
 

@@ -20,7 +20,7 @@ from daemon.operators.own_requests import OperatorCallParams, call
 from tests.fakes_upstream import Client, Guest, error_of
 from tests.unit.clients.inputs import ABLE, ACCEPTED, META, asks
 from tests.unit.operators.stage import OperatorStage, clients_of
-from tests.waiting import PATIENCE
+from tests.waiting import in_time
 
 NOW = 1_800_000_000.0
 
@@ -56,8 +56,7 @@ class Daemon(OperatorStage):
 
     async def told(self, **params: Any) -> Any:
         """What `mcpd calls` is told."""
-        with trio.fail_after(PATIENCE):
-            return await calls(self.operators, CallsParams(**params))
+        return await in_time(calls(self.operators, CallsParams(**params)))
 
     def ended(self, *outcomes: str, server: str = "alpha") -> None:
         """Calls end."""

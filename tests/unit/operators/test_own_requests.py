@@ -19,7 +19,7 @@ from daemon.wire.envelope import Buffer
 from daemon.wire.requests import PeerRequest
 from tests.fakes_upstream import Client, Sent, Stage, error_of, tool
 from tests.unit.operators.stage import OperatorStage
-from tests.waiting import PATIENCE
+from tests.waiting import in_time
 
 
 async def ask(client: Client, server: str, tool: str, *, request_id: object = 1, **params: object) -> None:
@@ -310,8 +310,7 @@ class Told:
 
     async def one(self) -> Any:
         """The first answer."""
-        with trio.fail_after(PATIENCE):
-            await self.came.wait()
+        await in_time(self.came.wait())
         return self.answers[0]
 
     def _take(self, answer: object) -> None:

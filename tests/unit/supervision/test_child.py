@@ -39,7 +39,7 @@ from tests.plays import (
     play,
     supervised,
 )
-from tests.waiting import beside
+from tests.waiting import beside, in_time
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 
@@ -286,8 +286,7 @@ async def test_a_call_soon_after_a_failed_start_waits_for_a_second_at_most_and_n
         await stage.reach(BACKOFF)
         await trio.sleep(after)
         stage.child.wake()
-        with trio.fail_after(1.5):
-            assert await stage.child.status.wait_settled()
+        assert await in_time(stage.child.status.wait_settled(), 1.5)
     assert actor.starts == [0.0, started]
 
 
@@ -296,8 +295,7 @@ async def test_whoever_waits_learns_that_the_attempt_under_way_failed() -> None:
     async with supervised(actor.spec(base=60.0)) as stage:
         await trio.sleep(10)
         stage.child.wake()
-        with trio.fail_after(5):
-            assert not await stage.child.status.wait_settled()
+        assert not await in_time(stage.child.status.wait_settled(), 5)
         assert trio.current_time() == 13.0
 
 
@@ -319,8 +317,7 @@ async def test_a_call_during_the_clean_up_makes_the_next_start_immediate(
     async with supervised(actor.spec(base=60.0)) as stage:
         await trio.sleep(called)
         stage.child.wake()
-        with trio.fail_after(3):
-            assert await stage.child.status.wait_settled()
+        assert await in_time(stage.child.status.wait_settled(), 3)
     assert actor.starts == [0.0, next_start]
 
 
@@ -557,8 +554,7 @@ async def test_a_child_that_rests_can_be_woken_switched_off_and_on_restarted_and
         await stage.reach(READY)
         stage.child.go_idle()
         stage.child.wake()
-        with trio.fail_after(10):
-            assert await stage.child.status.wait_settled()
+        assert await in_time(stage.child.status.wait_settled(), 10)
         assert (actor.incarnations, actor.most_live, trio.current_time()) == ([1, 2], 1, 3.0)
         stage.child.go_idle()
         stage.child.switch_off(OFF)
@@ -581,5 +577,4 @@ async def test_a_lazy_child_hears_who_wakes_it_before_it_was_supervised() -> Non
         child = stage.supervisor.add(Actor(FOREVER).spec(lazy=True))
         child.status.become(DORMANT)
         child.wake()
-        with trio.fail_after(1):
-            assert await child.status.wait_settled()
+        assert await in_time(child.status.wait_settled(), 1)

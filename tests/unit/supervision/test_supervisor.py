@@ -13,6 +13,7 @@ from daemon.supervision.lifecycle import ChildSpec, Lifecycle
 from daemon.supervision.starts import IDLE_LOOKS, LOOK_SECONDS
 from daemon.supervision.supervisor import Supervisor
 from tests import plays
+from tests.waiting import in_time
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 
@@ -105,8 +106,7 @@ async def test_whoever_is_stopped_in_line_never_starts() -> None:
         await join_in_turn(stage, *specs, last.spec("last"))
         await trio.sleep(1)
         stage.supervisor.children["off"].switch_off(plays.OFF)
-        with trio.fail_after(1):
-            await stage.supervisor.remove("gone", "no longer in the configuration")
+        await in_time(stage.supervisor.remove("gone", "no longer in the configuration"), 1)
         await trio.sleep(20)
         assert (off.starts, gone.starts, last.starts) == ([], [], [5.0])
         assert stage.states("off") == [plays.QUEUED, plays.STOPPING, plays.STOPPED, ServerState.DISABLED]
@@ -256,8 +256,7 @@ async def test_children_come_and_go_cleanly_and_alone_and_leave_their_names() ->
     async with plays.supervised(going.spec()) as stage:
         child = stage.child
         await stage.reach(plays.READY)
-        with trio.fail_after(5):
-            assert await stage.supervisor.add(staying.spec("b")).status.wait_settled()
+        assert await in_time(stage.supervisor.add(staying.spec("b")).status.wait_settled(), 5)
         assert (going.incarnations, staying.incarnations) == ([1], [1])
         await stage.supervisor.remove("a", "no longer configured")
         assert trio.current_time() == 3.0
@@ -282,8 +281,7 @@ async def test_who_waits_for_a_child_learns_that_it_is_removed() -> None:
         child = stage.child
         await stage.reach(plays.STARTING)
         nursery.start_soon(stage.supervisor.remove, "a", "gone")
-        with trio.fail_after(1):
-            assert not await child.status.wait_settled()
+        assert not await in_time(child.status.wait_settled(), 1)
 
 
 async def test_a_retired_child_goes_on_while_another_has_its_name_and_stops_with_the_supervisor() -> None:

@@ -18,7 +18,7 @@ from daemon.safety.redact import Redactor
 from daemon.upstreams import server_lists
 from daemon.wire.envelope import RemoteError
 from tests.unit.upstreams.listing_server import GREETING, ListingServer
-from tests.waiting import until
+from tests.waiting import in_time, until
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 
@@ -213,8 +213,7 @@ async def test_a_list_is_current_only_once_it_is_in_the_catalog(scene: Scene) ->
     await until(lambda: len(scene.facts) == 2, every=0.05)
     assert scene.is_stale()
     folded.set()
-    with trio.fail_after(30):
-        await scene.listing.wait_current()
+    await in_time(scene.listing.wait_current())
     assert not scene.is_stale()
 
 
@@ -227,12 +226,10 @@ async def test_an_old_list_is_made_anew(nursery: trio.Nursery) -> None:
 
 
 async def test_an_operator_waits_for_a_list_that_began_after_the_word(scene: Scene) -> None:
-    with trio.fail_after(30):
-        assert await scene.listing.refresh() == ""
+    assert await in_time(scene.listing.refresh()) == ""
     assert len(scene.connection.listed) == 2
     scene.connection.failure = RemoteError(-1, "broken")
-    with trio.fail_after(30):
-        assert "broken" in await scene.listing.refresh()
+    assert "broken" in await in_time(scene.listing.refresh())
     assert not scene.is_stale(), "nothing was announced"
 
 

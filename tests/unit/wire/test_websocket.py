@@ -32,7 +32,7 @@ from tests.unit.cases import cases
 from tests.unit.wire.fakes import RecordingReceiver
 from tests.unit.wire.far_end import FarEnd
 from tests.unit.wire.linked import MIB, open_descriptors, wait_until
-from tests.waiting import background, beside
+from tests.waiting import background, beside, in_time
 
 SECONDS = 30
 GOING = CloseReason(1001, "we stop")
@@ -359,8 +359,7 @@ async def test_a_peer_that_never_reads_again_is_waited_for_a_moment(autojump_clo
     async with pair(max_queue=200_000) as both:
         for _ in range(4):
             both.send(b"x" * 100_000)
-        with trio.fail_after(2 * STUCK_SECONDS + GOODBYE_SECONDS):
-            await both.over.wait()
+        await in_time(both.over.wait(), 2 * STUCK_SECONDS + GOODBYE_SECONDS)
         assert both.link.queued == 0
 
 

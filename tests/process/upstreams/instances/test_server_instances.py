@@ -24,7 +24,7 @@ from daemon.upstreams.upstream_access import UpstreamAccess
 from tests.e2e.harness import scripted
 from tests.fakes_upstream import Client, error_of
 from tests.houses import ECHO, House, house, is_alive
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, in_time, until
 
 OWN: dict[str, Any] = {**scripted(tools=["pid", "echo", "sleep", "act"]), "share": "session", "start": "lazy"}
 """Not listed before its clients (`test_first_lists`): the instances here are theirs."""
@@ -53,8 +53,7 @@ def names(home: House) -> list[str]:
 async def up(home: House, server: str = "s", **holder: Any) -> UpstreamAccess:
     """An instance that is up."""
     actor = made(home, server, **holder)
-    with trio.fail_after(PATIENCE):
-        assert await actor.wake()
+    assert await in_time(actor.wake())
     return actor
 
 

@@ -18,7 +18,7 @@ from daemon.upstreams.transports.server_connection import OpenContext
 from daemon.wire.outbox import Outbox
 from tests.faults.stage import Recorder, is_alive, leaving_nothing, recording, scripted
 from tests.unit.upstreams.transports.listening import Listener
-from tests.waiting import PATIENCE, background
+from tests.waiting import PATIENCE, background, in_time
 
 HELLO: dict[str, object] = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}}
 
@@ -49,8 +49,7 @@ class Line:
 
     async def over(self) -> str:
         """Wait for the end; its text."""
-        with trio.fail_after(PATIENCE):
-            await self.ended.wait()
+        await in_time(self.ended.wait())
         return str(self.end)
 
 

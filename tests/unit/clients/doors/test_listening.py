@@ -17,7 +17,7 @@ from daemon.errors import ConnectionLost
 from daemon.processes.peers import PeerCredentials, Peers, Shares, shares
 from daemon.wire.outbox import Link
 from tests.unit.clients.doors.opened import US, Door, listen, peers_of
-from tests.waiting import beside, until
+from tests.waiting import beside, in_time, until
 
 
 class Starving(socket.socket):
@@ -270,8 +270,7 @@ async def test_what_ends_one_session_leaves_the_others(
 
 async def test_a_session_that_cannot_be_made_costs_its_connection(log: list[str]) -> None:
     front = Front(welcome)
-    with trio.fail_after(30):
-        await front.serve(LINK, UNLUCKY)
+    await in_time(front.serve(LINK, UNLUCKY))
     assert not front.sessions
     assert any("an unlucky number" in line for line in log)
 

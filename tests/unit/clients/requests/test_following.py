@@ -13,6 +13,7 @@ from tests.fakes_upstream import MODERN, Client, Guest, Stage
 from tests.unit.clients.asking import answer, greeted
 from tests.unit.clients.instanced import divided
 from tests.unit.clients.members import raw
+from tests.waiting import in_time
 
 URI = "file:///a"
 UPDATED = "notifications/resources/updated"
@@ -101,8 +102,7 @@ async def test_a_client_that_hangs_up_follows_nothing_more(guest: Guest, stage: 
     await agree(stage)
     await guest.client.get()
     guest.client.close()
-    with trio.fail_after(30):
-        await guest.ended.wait()
+    await in_time(guest.ended.wait())
     assert not stage.context.subscribers.resources.wished("alpha")
 
 

@@ -22,7 +22,7 @@ from daemon.wire.outbox import Outbox
 from tests.unit.clients.doors.http.answering import ALICE, BOB, an_endpoint, begun, message
 from tests.unit.clients.doors.http.visiting import MAX_BODY, HttpClient, Visit, taking, visiting
 from tests.unit.wire.fakes import RecordingReceiver
-from tests.waiting import background, beside, until
+from tests.waiting import background, beside, in_time, until
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 
@@ -319,8 +319,7 @@ async def test_who_leaves_while_requests_pile_up_is_noticed() -> None:
         with trio.move_on_after(1):
             await visit.client.stream.send_all(GET * 5000)
         await visit.client.stream.send_eof()
-        with trio.fail_after(1):
-            await visit.ended.wait()
+        await in_time(visit.ended.wait(), 1)
 
 
 async def reading(client: HttpClient) -> None:
@@ -405,8 +404,7 @@ async def test_a_refused_request_with_a_body_is_answered_and_its_connection_clos
         visit.client.http.send(h11.Request(method="POST", target="/", headers=[("host", "h")]))
         assert (await visit.client.response()).status == HTTPStatus.UNAUTHORIZED
         await ticking(visit, 2 * http_connection.LINGER_SECONDS)
-        with trio.fail_after(1):
-            await visit.ended.wait()
+        await in_time(visit.ended.wait(), 1)
 
 
 async def test_a_last_response_that_is_being_read_is_not_cut() -> None:
