@@ -153,8 +153,8 @@ class _Refuses(BaseHTTPRequestHandler):
         self.send_header("content-length", "0")
         self.end_headers()
 
-    do_GET = do_POST  # noqa: N815
-    do_DELETE = do_POST  # noqa: N815
+    do_GET = do_POST
+    do_DELETE = do_POST
 
     def log_message(self, *_: object) -> None:
         """Log nothing."""
