@@ -406,7 +406,7 @@ class OperatorContext(msgspec.Struct, frozen=True, kw_only=True):
         """The error for a name that no running server or instance has."""
         servers = self.catalog.servers
         if name in servers:
-            return UnknownServer(f'server {name} is switched off in the configuration ("enabled": false)')
+            return UnknownServer(f"server {name} is switched off in the configuration: `mcpd enable {name}`")
         server = server_of(name)
         if server == name or server not in servers:
             return UnknownServer(f"no server is named {name!r}. {hint(server, servers)}")

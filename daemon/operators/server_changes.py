@@ -155,7 +155,7 @@ async def _refresh(context: OperatorContext, name: str, before: ServerEntry, rep
     elif is_divided(context, server):
         problem = "none of its instances runs; each lists its tools when it starts"
     else:
-        problem = f"server {server} is switched off in the configuration"
+        problem = context.unknown(server).message
     await context.registry.settle()
     after = context.catalog.servers.get(server)
     if after is None:

@@ -83,7 +83,7 @@ async def test_a_server_that_is_not_up_is_a_problem_and_not_a_fault() -> None:
         told = await here.refresh("git")
         assert told["servers"]["git"]["problem"] == "it answers no pings"
         told = await here.refresh("off")
-        assert "switched off in the configuration" in told["servers"]["off"]["problem"]
+        assert "`mcpd enable off`" in told["servers"]["off"]["problem"]
         with pytest.raises(UnknownServer, match="Did you mean git"):
             await here.refresh("gti")
 
