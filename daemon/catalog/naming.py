@@ -145,7 +145,6 @@ SPELLINGS: Mapping[Kind, Spelling] = {
     Kind.PROMPT: Spelling(Kind.PROMPT, of_tool, misleads),
     Kind.RESOURCE: Spelling(Kind.RESOURCE, of_uri, lambda _name, _server, _servers: False),
 }
-"""Resources and templates share their rules."""
 
 
 MAX_URI = 4096
@@ -501,17 +500,18 @@ def with_uris(name: Callable[[str], str], paths: Iterable[str], raw: bytes | mem
     """Apply `name` to the texts at dotted paths in raw JSON (`*`: in each item); other values stay."""
     whole = bytes(raw)
     for path in paths:
-        whole = _renamed(whole, path.split("."), name)
+        whole = renamed_at(whole, path.split("."), name)
     return whole
 
 
-def _renamed(raw: bytes, path: Sequence[str], name: Callable[[str], str]) -> bytes:
+def renamed_at(raw: bytes, path: Sequence[str], name: Callable[[str], str]) -> bytes:
+    """Apply `name` to the text at one path in raw JSON, as `with_uris` does."""
     with suppress(*UNREADABLE, KeyError):
         if not path:
             return msgspec.json.encode(name(decode_text(raw)))
         if path[0] == "*":
-            return b"[%b]" % b",".join(_renamed(bytes(each), path[1:], name) for each in _decode_many(raw))
+            return b"[%b]" % b",".join(renamed_at(bytes(each), path[1:], name) for each in _decode_many(raw))
         members = decode_members(raw)
-        members[path[0]] = Raw(_renamed(bytes(members[path[0]]), path[1:], name))
+        members[path[0]] = Raw(renamed_at(bytes(members[path[0]]), path[1:], name))
         return msgspec.json.encode(members)
     return raw

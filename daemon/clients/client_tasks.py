@@ -15,6 +15,7 @@ import msgspec
 import trio
 from msgspec import Raw
 
+from daemon.catalog.naming import renamed_at
 from daemon.clients.notifications import ConnectedClient
 from daemon.errors import Overloaded
 from daemon.kit.later import pattern
@@ -39,7 +40,7 @@ LONGEST_SECONDS = 24 * 3600.0
 ENDED = frozenset({"completed", "failed", "cancelled"})
 
 _REQUIRED = ("taskId", "status", "createdAt", "lastUpdatedAt", "ttl", "pollInterval", "ttlMs", "pollIntervalMs")
-_RELATED = RELATED_TASK_KEY.encode()
+_RELATED, _PATH = RELATED_TASK_KEY.encode(), (RELATED_TASK_KEY, "taskId")
 
 _decode_ttl = msgspec.json.Decoder(float | None).decode
 _encode = msgspec.json.encode
@@ -247,22 +248,14 @@ class ClientTasks:
 
 def renamed(members: Mapping[str, Raw], task: Task) -> dict[str, Raw]:
     """Put mcpd's id into the `_meta` of a message about a task."""
-    named = dict(members)
-    with suppress(*UNREADABLE, KeyError):
-        meta = decode_members(members["_meta"])
-        related = decode_members(meta[RELATED_TASK_KEY])
-        meta[RELATED_TASK_KEY] = Raw(_encode({**related, "taskId": task.id}))
-        named["_meta"] = Raw(_encode(meta))
-    return named
+    named = renamed_at(bytes(members.get("_meta", b"")), _PATH, lambda _: task.id)
+    return {**members, "_meta": Raw(named)} if named else {**members}
 
 
 def renamed_result(result: Buffer, task: Task) -> Buffer:
     """Replace the server's task id in a result by mcpd's, if the result names the task."""
     raw = bytes(result)
-    if _RELATED not in raw:
-        return result
-    members = decoded(decode_members, raw)
-    return result if members is None else _encode(renamed(members, task))
+    return renamed_at(raw, ("_meta", *_PATH), lambda _: task.id) if _RELATED in raw else result
 
 
 def _required_of(members: Mapping[str, Raw]) -> dict[str, Raw]:
