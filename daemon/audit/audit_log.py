@@ -50,8 +50,7 @@ class Chain:
         self.turned = False
         """Whether a new file was begun; the reader resets this."""
         self.is_synced = True
-        self._file, self._size = -1, 0
-        self._day, self._number = "", 0
+        self._file, self._size, self._day, self._number = -1, 0, "", 0
         kept = os.pread(self._lock, 64, 0).decode("ascii", "replace")
         self.id = kept if re.fullmatch(r"[0-9a-f]{64}", kept) else secrets.token_hex(32)
         os.pwrite(self._lock, self.id.encode(), 0)
@@ -286,8 +285,8 @@ class Audit:
         self._waiting: deque[tuple[Any, ...]] = deque()
         self._bodies: list[bytes | CallMembers] = []
         self._maker = LineMaker(start)
-        self._told = 0  # dropped decisions that a record has reported; only the thread writes it
-        self._faulty = 0
+        # Dropped decisions that a record has reported, and failed records; only the thread writes both.
+        self._told = self._faulty = 0
         self._some = trio.Event()
         self._busy_since: float | None = None
         self._synced_at = self._kept_at = -inf
@@ -317,13 +316,11 @@ class Audit:
 
     def note(self, *noted: Any) -> None:
         """Note `CallMembers`, or a `Made` to call with its arguments in a worker thread; never blocks."""
-        if not self.on:
-            return
-        if len(self._waiting) >= WAITING:
+        if self.on and len(self._waiting) < WAITING:
+            self._waiting.append(noted)
+            self._some.set()
+        elif self.on:
             self.dropped += 1
-            return
-        self._waiting.append(noted)
-        self._some.set()
 
     def made(self, decision: Decision, **members: object) -> AuditRecord:
         """A record of this daemon, with the current time unless `at` is given."""

@@ -7,6 +7,7 @@ import marshal
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -113,11 +114,16 @@ CallMembers = tuple[bytes, bytes, str, float, float, int]
 """A call's record: encoded members, arguments, outcome, seconds, end (since the epoch), bytes of the answer."""
 
 
+@lru_cache(maxsize=1)
+def _second(at: int) -> bytes:
+    return moment(at).isoformat()[:19].encode()
+
+
 def body_of(members: bytes, arguments: bytes, outcome: str, took: float, at: float, size: int) -> bytes:
     """The JSON of a call's record, from its `CallMembers`."""
-    when = moment(at).isoformat(timespec="microseconds")[:26].encode()
-    told = when, members, outcome.encode(), took * 1000, size, digest(arguments).encode()
-    return b'{"at":"%bZ",%b,"outcome":"%b","durationMs":%.3f,"bytes":%d,"argumentsSha256":"%b"}' % told
+    ended = _second(int(at)), at % 1 * 1e6, members, outcome.encode(), took * 1000, size
+    line = b'{"at":"%b.%06dZ",%b,"outcome":"%b","durationMs":%.3f,"bytes":%d,"argumentsSha256":"%b"}'
+    return line % (*ended, digest(arguments).encode())
 
 
 def chained(records: Iterable[bytes | CallMembers], seq: int, prev: str) -> tuple[bytes, int, str]:

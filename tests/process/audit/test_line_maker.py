@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -136,4 +137,7 @@ async def test_a_chain_of_many_calls_is_intact_and_its_process_ends_when_idle_or
     ((chain,), _others) = verify(tmp_path, heads)
     assert (chain.faults, chain.last, chain.vouched) == ([], 3 * MANY + 102, 3 * MANY + 102)
     read = [msgspec.json.decode(line) for each in files(tmp_path) for line in each.read_bytes().splitlines()]
-    assert [each["bytes"] for each in read[2:-1]] == list(range(1, 3 * MANY + 100))
+    calls = range(3 * MANY + 100)
+    assert [each["bytes"] for each in read[1:-1]] == [*calls]
+    ended = [datetime.fromisoformat(each["at"]).timestamp() for each in read[1:-1]]
+    assert ended == pytest.approx([call(number)[4] for number in calls], rel=0, abs=2e-6)
