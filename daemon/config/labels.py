@@ -7,6 +7,9 @@ import re
 OF_INSTANCE = re.compile(r"[#@]")
 """Matches the character between a server's name and an instance's number or directory."""
 
+LISTING = "mcpd-list-"
+"""Begins the name of the directory of an instance that only lists, and soon ends."""
+
 _BEFORE_URI = re.compile(r"/(?=[A-Za-z][A-Za-z0-9+.-]*:)")
 
 

@@ -20,7 +20,7 @@ import trio
 from loguru import logger
 
 from daemon.causes import CURED_BY_LOGIN, HEALTHY, PASSING, Cause, Reason, Remedy
-from daemon.config.labels import server_of
+from daemon.config.labels import LISTING, server_of
 from daemon.errors import RunError, leaf
 from daemon.facts import ServerStatus
 from daemon.kit.waiting import Watch
@@ -109,7 +109,8 @@ def table(name: str) -> dict[str, list[dict[str, Any]]]:
 
 
 def _named(name: str) -> dict[str, str]:
-    return {"server": name, "whole": server_of(name)}
+    whole = server_of(name)
+    return {"server": whole if LISTING in name else name, "whole": whole}
 
 
 def _more(data: Mapping[str, Any]) -> dict[str, str]:

@@ -14,14 +14,13 @@ import tempfile
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from functools import partial
 
-import attrs
-import msgspec
 import trio
 from loguru import logger
 
 from daemon.catalog.definitions import fingerprint
 from daemon.catalog.snapshot import WHOLE, Catalog
 from daemon.config.config_model import Config, Server, Share, StartMode
+from daemon.config.labels import LISTING
 from daemon.config.parse import Plan, in_force, plan, same
 from daemon.counting.measures import Noise, StderrTail
 from daemon.counting.tally import CallStats
@@ -164,10 +163,7 @@ LIST_SECONDS = 600.0
 LEAVE_SECONDS = 30.0
 """Seconds that its directory stays while the instance does not stop: a kill ends nearly all sooner."""
 
-PREFIX = "mcpd-list-"
-"""The prefix of these directories' names in TMPDIR."""
-
-_DIRECTORY = partial(tempfile.TemporaryDirectory[str], prefix=PREFIX, ignore_cleanup_errors=True)
+_DIRECTORY = partial(tempfile.TemporaryDirectory[str], prefix=LISTING, ignore_cleanup_errors=True)
 
 
 async def keep_listing(servers: Mapping[str, UpstreamAccess | InstancedServer], newest: Watch[Catalog]) -> None:
@@ -227,10 +223,7 @@ async def _list_in(directory: str, server: InstancedServer) -> None:
         is_listed = status.state in SERVING
         why = "it has listed" if is_listed else f"it did not come up to list ({status.reason or status.state})"
         if status.state in WAITING - {ServerState.NEEDS_AUTH}:
-            told = status.why.remedy  # Soon there is no instance of its name.
-            told = told and msgspec.structs.replace(told, helps=told.helps.replace(actor.name, server.name))
-            failed = attrs.evolve(status, why=attrs.evolve(status.why, remedy=told))
-            server.instances.failed = failed, actor.stderr
+            server.instances.failed = status, actor.stderr
         actor.log.say("INFO", f"{why}, and no client waits for this instance")
         for each in [each for each in server.instances.running.values() if each.actor is actor]:
             server.instances.end(each, why)

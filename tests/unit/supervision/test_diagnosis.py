@@ -90,6 +90,12 @@ def test_one_logs_in_to_the_server_of_an_instance_and_restarts_the_instance() ->
         assert helps in remedy.helps
 
 
+def test_one_restarts_the_server_of_an_instance_that_only_listed() -> None:
+    remedy = by_cause("git@/tmp/mcpd-list-x", Reason("", Cause.FORBIDDEN, {"place": "h:443"})).remedy
+    assert remedy is not None
+    assert "`mcpd restart git`" in remedy.helps
+
+
 # --- by last words ------------------------------------------------------------------------------------------
 
 

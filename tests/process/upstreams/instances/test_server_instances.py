@@ -13,11 +13,11 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
+from daemon.config.labels import LISTING
 from daemon.errors import Overloaded, UpstreamUnavailable
 from daemon.facts import Switched
 from daemon.ports import Holder
 from daemon.states import SERVING, ServerState
-from daemon.upstreams import servers
 from daemon.upstreams.server_instances import GRACE_SECONDS, UNUSED_LEAST
 from daemon.upstreams.servers import InstancedServer
 from daemon.upstreams.upstream_access import UpstreamAccess
@@ -474,7 +474,7 @@ def runs(path: Path) -> list[dict[str, Any]]:
 
 
 def left(path: Path) -> list[str]:
-    return [each.name for each in path.glob(f"{servers.PREFIX}*")]
+    return [each.name for each in path.glob(f"{LISTING}*")]
 
 
 async def over(home: House, begun: int = 1, server: str = "s") -> None:
@@ -501,7 +501,7 @@ async def test_a_divided_server_is_listed_once_in_an_empty_directory_that_is_rem
         await over(home)
         assert tools(home) == ["pid"]
         (start,) = runs(tmp_path)
-        assert Path(start["cwd"]).name.startswith(servers.PREFIX)
+        assert Path(start["cwd"]).name.startswith(LISTING)
         assert (Path(start["cwd"]).parent, start["env"]["WHERE"]) == (tmp_path, f"{start['cwd']}/x")
         project = tmp_path / "project"
         project.mkdir()
