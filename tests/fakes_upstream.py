@@ -587,7 +587,7 @@ def error_of(message: Any) -> dict[str, Any]:
     result = message["result"]
     error: dict[str, Any] = result["structuredContent"]["error"]
     assert result["isError"] is True
-    assert result["content"][0]["text"] == f"{error['code']}: {error['message']}"
+    assert result["content"][0]["text"].startswith(f"{error['code']}: {error['message']}")
     return error
 
 

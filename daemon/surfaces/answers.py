@@ -61,15 +61,13 @@ def result(structured: object, text: str | None = None) -> bytes:
 
 def error_result(error: CallError) -> bytes:
     """Make a result of an error, raw JSON. Hidden characters become visible: the error may quote a server."""
-    return legible_json(
-        msgspec.json.encode(
-            {
-                "content": [{"type": "text", "text": f"{error.code}: {error.message}"}],
-                "structuredContent": {"error": {"code": error.code, "message": error.message, **error.details}},
-                "isError": True,
-            }
-        )
-    )
+    details = {"code": error.code, "message": error.message, **error.details}
+    # Claude Code and OpenCode show their models nothing but the text of an error.
+    repeated = [key for key in ("definition", "schema", "printed") if key in details]
+    told = [f"{key}: {msgspec.json.encode(details[key]).decode()}" for key in repeated]
+    text = "\n".join([f"{error.code}: {error.message}", *told])
+    answer = {"content": [{"type": "text", "text": text}], "structuredContent": {"error": details}}
+    return legible_json(msgspec.json.encode({**answer, "isError": True}))
 
 
 def decode_arguments(arguments: bytes, shape: type[T], example: str) -> T:

@@ -163,7 +163,7 @@ def refusal(result: Json) -> Json:
     """The error in the result of a call that must have been refused."""
     assert result["isError"] is True, result
     error: Json = result["structured"]["error"]
-    assert result["text"] == f"{error['code']}: {error['message']}"
+    assert result["text"].startswith(f"{error['code']}: {error['message']}")
     return error
 
 

@@ -48,13 +48,13 @@ def test_a_result_says_the_same_as_structure_and_as_compact_json_in_one_text() -
     assert read["isError"] is False
 
 
-def test_a_refusal_carries_code_message_and_details() -> None:
-    read = msgspec.json.decode(error_result(UnknownTool("none here", tool="x", closest=["y"])))
-    assert read == {
-        "content": [{"type": "text", "text": "UnknownTool: none here"}],
-        "structuredContent": {
-            "error": {"code": "UnknownTool", "message": "none here", "tool": "x", "closest": ["y"]}
-        },
+def test_a_refusal_carries_code_message_and_details_and_its_text_those_that_a_model_goes_on_with() -> None:
+    error = UnknownTool("none here", tool="x", schema={"a": Raw(b"[1]")}, printed="so\n")
+    details = {"tool": "x", "schema": {"a": [1]}, "printed": "so\n"}
+    text = 'UnknownTool: none here\nschema: {"a":[1]}\nprinted: "so\\n"'
+    assert msgspec.json.decode(error_result(error)) == {
+        "content": [{"type": "text", "text": text}],
+        "structuredContent": {"error": {"code": "UnknownTool", "message": "none here", **details}},
         "isError": True,
     }
 
