@@ -10,7 +10,7 @@ import msgspec
 
 from daemon.catalog.categories import Member, ToolCategory
 from daemon.errors import UnknownTool
-from daemon.surfaces import calling, describing
+from daemon.surfaces import answers, calling, describing
 from daemon.surfaces.answers import decode_arguments, one_line, quoted, result, room_of, size_of, written
 from daemon.surfaces.summing import category_line, topics
 from daemon.surfaces.surface import Action, AwaitListing, MetaTool, Reply, Surface, View
@@ -62,12 +62,14 @@ def _listing(
 ) -> tuple[Reply, int]:
     categories = [_summary(view, category, names, most) for category, names in found]
     servers = _servers({category.name: category for category, _names in found})
-    meta = describing.unavailable(view, [view.catalog.servers[name] for name in servers], ())
+    entries = [view.catalog.servers[name] for name in servers]
+    down = describing.absent_lines((each for each in entries if not each.usable), answers.share_of(view))
+    meta = describing.unavailable(view, entries, ())
     if end < len(view.categories):
         meta["categoriesLeft"] = len(view.categories) - end
         meta["next"] = {"name": LIST, "arguments": {"cursor": str(end)}}
     structured = {"categories": categories, **({"meta": meta} if meta else {})}
-    text = _text(categories, meta)
+    text = _text(categories, meta) + (f"\nNot available:\n{down}" if down else "")
     return Reply(result(structured, text=text)), max(size_of(structured), len(text.encode()))
 
 

@@ -11,12 +11,14 @@ from msgspec import Raw
 from daemon.catalog.categories import Member, ToolCategory
 from daemon.catalog.definitions import compact, shown_parts
 from daemon.catalog.snapshot import ServerEntry
+from daemon.causes import Reason
 from daemon.config.names import own_name
 from daemon.errors import InvalidArguments, SchemaFetchError, UnknownCategory, UnknownTool
 from daemon.facts import ServerStatus
 from daemon.kit.wording import closest, some
 from daemon.model import Kind, Tool
 from daemon.protocol import decoded
+from daemon.safety.escape import legible
 from daemon.safety.legible import legible_schema
 from daemon.states import ServerState
 from daemon.surfaces import answers
@@ -152,6 +154,18 @@ def unavailable(view: View, entries: Iterable[ServerEntry], names: Iterable[str]
     if len(about) < len(down):
         meta["unavailableServersLeft"] = len(down) - len(about)
     return meta
+
+
+def words(entry: ServerEntry, why: Reason) -> str:
+    """Say why a server is down and what helps, in whole sentences."""
+    happened = why.remedy.happened if why.remedy else f"{why.text or entry.status.state}."
+    return legible(f"{happened} {answers.what_helps(entry.name, why)}".rstrip())
+
+
+def absent_lines(entries: Iterable[ServerEntry], characters: int) -> str:
+    """A line about each of these servers, which are down; empty without any."""
+    reasons = [(f"{each.name} ({each.status.state})", words(each, each.status.why)) for each in entries]
+    return answers.index_lines(reasons, characters, "`mcpd status` tells the user", answers.MAX_REASON)
 
 
 NAMED_IN_NOTE = 2

@@ -13,7 +13,7 @@ from daemon.kit.wording import closest
 from daemon.model import Kind, ToolKey
 from daemon.surfaces import answers
 from daemon.surfaces.additions import refuse_held
-from daemon.surfaces.calling import find, public_name, refuse_meta_tool
+from daemon.surfaces.calling import find, never_listed, public_name, refuse_meta_tool
 from daemon.surfaces.describing import entries_of, find_category, position, shown, starting, unlisted
 from daemon.surfaces.surface import AwaitListing, View, renamed
 
@@ -165,14 +165,16 @@ def _by_name(view: View, name: str, servers: set[str]) -> Offered | None:
         if key in view.offer.tools:
             return view.offer.tools[key]
         refuse_held(view, Kind.TOOL, key, name)
-        if not view.offer.rules.allows(key):
-            # Raises the reason why an existing tool is not offered.
+        if view.catalog.servers[key[0]].tools is None or not view.offer.rules.allows(key):
+            # Raises the reason why the tool is not offered; the need would find another server's tool.
             find(view, name, patient=False)
         if (moved := renamed(view, name)) is not None:
             return moved[1]
     # With one server given, a bare name means its tool, even if the name means another server's elsewhere.
     own = next(iter(servers)) if len(servers) == 1 else "", name
     refuse_held(view, Kind.TOOL, own, name)
+    if own[0] and view.catalog.servers[own[0]].tools is None:
+        raise never_listed(view, view.catalog.servers[own[0]])
     return view.offer.tools.get(own)
 
 

@@ -1,7 +1,6 @@
 """The `full` surface, which lists servers' own tools, and the surface of chosen servers.
 
-A server that is down has no entry in such a list. So the instructions name the server with cause and remedy,
-and so does the tool `mcpd_status`, which is listed only while a server is down.
+A server that is down lists nothing: the instructions and the tool `mcpd_status` name it, and what helps.
 """
 
 from __future__ import annotations
@@ -13,12 +12,11 @@ import msgspec
 
 from daemon.catalog.offer import Offered
 from daemon.catalog.snapshot import ServerEntry
-from daemon.causes import Reason
 from daemon.kit.wording import some
 from daemon.safety.escape import legible
 from daemon.states import WAITING, ServerState
-from daemon.surfaces import answers, calling
-from daemon.surfaces.describing import unlisted
+from daemon.surfaces import answers, calling, describing
+from daemon.surfaces.describing import unlisted, words
 from daemon.surfaces.surface import Action, AwaitListing, MetaTool, Reply, Surface, View
 
 STATUS = "mcpd_status"
@@ -46,12 +44,6 @@ def is_down(entry: ServerEntry) -> bool:
     return status.attempt > (1 if entry.tools is not None and not parked else 0)
 
 
-def words(entry: ServerEntry, why: Reason) -> str:
-    """Say why a server is down and what helps, in whole sentences."""
-    happened = why.remedy.happened if why.remedy else f"{why.text or entry.status.state}."
-    return legible(f"{happened} {answers.what_helps(entry.name, why)}".rstrip())
-
-
 def down_lines(view: View) -> str:
     """The names of all servers that are down, with a line about each; empty if all are up."""
     down = [entry for entry in view.servers.values() if is_down(entry)]
@@ -72,12 +64,8 @@ def _describe_status(view: View) -> str:
 def _report(view: View, _arguments: bytes, *, patient: bool) -> Reply:  # noqa: ARG001 - as any meta-tool
     absent = [entry for entry in view.servers.values() if not entry.usable or is_down(entry)]
     entries = ((entry.name, answers.unavailable_entry(entry, view.now())) for entry in absent)
-    text = "Every MCP server is up, or is started by the next call to it."
-    if absent:
-        reasons = [(f"{entry.name} ({entry.status.state})", words(entry, entry.status.why)) for entry in absent]
-        text = answers.index_lines(
-            reasons, answers.room_of(view), "`mcpd status` tells the user", answers.MAX_REASON
-        )
+    text = describing.absent_lines(absent, answers.room_of(view))
+    text = text or "Every MCP server is up, or is started by the next call to it."
     return Reply(answers.result({"unavailableServers": answers.fitting(entries, answers.room_of(view))}, text))
 
 

@@ -82,9 +82,10 @@ def _answer(view: View, findings: Findings, entries: Sequence[ServerEntry], aske
     # Measured as a list of tools shows them.
     shown = ((str(at), msgspec.Raw(each.listed(_name(view, each)))) for at, (each, _) in enumerate(best))
     listed = answers.fitting(shown, room)
+    down = describing.absent_lines((each for each in entries if not each.usable), answers.share_of(view))
     while True:
         structured = _structured(view, findings, entries, asked, len(listed))
-        text = _text(findings, structured, len(view.offer.categories))
+        text = _text(findings, structured, len(view.offer.categories), down)
         size = max(answers.size_of(structured), len(text.encode()))
         if size <= room or len(findings.tools) <= 1:
             break
@@ -143,7 +144,7 @@ def _entry(view: View, offered: Offered, asked: _SearchArguments) -> dict[str, A
     }
 
 
-def _text(findings: Findings, structured: dict[str, Any], categories: int) -> str:
+def _text(findings: Findings, structured: dict[str, Any], categories: int, down: str) -> str:
     lines = [f"Found {len(findings.tools)} tool(s):", ""] if findings.tools else ["Found 0 tool(s)."]
     for tool in structured["tools"]:
         state = "active" if tool["active"] else "unavailable"
@@ -151,10 +152,8 @@ def _text(findings: Findings, structured: dict[str, Any], categories: int) -> st
         lines.append(f"- **{tool['name']}** [{state}]{place}")
         if "description" in tool:
             lines += [f"  {tool['description']}", ""]
-    if lines[-1]:
-        lines.append("")
-    if any("listed" in tool for tool in structured["tools"]):
-        lines += [UNLISTED, ""]
+    lines += [""] * bool(lines[-1])
+    lines += [UNLISTED, ""] * any("listed" in tool for tool in structured["tools"])
     meta = structured.get("meta", {})
     if findings.left:
         following = meta.get("next")
@@ -163,8 +162,8 @@ def _text(findings: Findings, structured: dict[str, Any], categories: int) -> st
     for server, words in meta.get("instructions", {}).items():
         lines += [f"Server {server} says: {words}", ""]
     lines += [meta["note"], ""] if "note" in meta else []
-    if findings.suggestions:
-        lines += [f"Did you mean: {', '.join(findings.suggestions)}?", ""]
+    lines += ["Not available:", down, ""] if down else []
+    lines += [f"Did you mean: {', '.join(findings.suggestions)}?", ""] * bool(findings.suggestions)
     lines.append(f"Available categories: {', '.join(structured['categories']) or 'none'}")
     if len(structured["categories"]) < categories:
         lines.append("There are more: an unknown name is answered with the closest ones.")

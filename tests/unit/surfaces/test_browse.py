@@ -84,6 +84,8 @@ def test_the_list_of_categories_waits_for_servers_that_are_starting_and_wakes_no
     found = answer(SURFACE, view_of(asleep), "list_categories")
     assert [category["name"] for category in found["categories"]] == ["history", "files"]
     assert list(found["meta"]["unavailableServers"]) == ["git", "fs"]
+    said = text_of(act(SURFACE, view_of(asleep), "list_categories"))
+    assert said.endswith("\nNot available:\n- git (dormant): dormant.\n- fs (backoff): backoff.")
 
 
 def test_of_very_many_tools_each_category_names_its_first_ones_and_counts_the_rest() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from daemon.catalog.loaded import Loaded, Source, Verdict
 from daemon.catalog.snapshot import Catalog
-from daemon.errors import ToolChanged, ToolDisabled, ToolNotLoaded, UnknownServer, UnknownTool
+from daemon.errors import CallError, ToolChanged, ToolDisabled, ToolNotLoaded, UnknownServer, UnknownTool
 from daemon.model import Tool
 from daemon.states import ServerState
 from daemon.surfaces.load import MAX_TOOL_LINES, LoadSurface
@@ -192,6 +192,14 @@ def test_loading_waits_for_servers_that_start_and_wakes_only_the_one_that_is_nam
     assert act(SURFACE, view, "load_mcp_tool", {"names": ["x"], "server_name": "git"}) == AwaitListing(
         servers=("git",), indexed=True
     )
+
+
+def test_a_tool_of_a_server_that_never_listed_is_no_need_that_other_tools_may_fit() -> None:
+    backoff = after(BEFORE, [status("git", ServerState.BACKOFF), status("files")])
+    view = view_of(after(backoff, [listed("files", "log_in")]))
+    for asked in ({"names": ["git/log"]}, {"names": ["log"], "server_name": "git"}):
+        error = refused(SURFACE, view, "load_mcp_tool", asked, CallError, patient=False)
+        assert "server git has not listed its tools yet (backoff)" in error.message
 
 
 # --- calls ---------------------------------------------------------------------------------------------------

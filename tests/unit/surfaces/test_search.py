@@ -235,6 +235,8 @@ def test_a_server_that_sleeps_is_named_only_while_nobody_knows_its_tools() -> No
     unknown = after(BEFORE, [status("shell", ServerState.DORMANT), status("serena", ServerState.DORMANT)])
     meta = search(view_of(unknown), query="command")["meta"]
     assert list(meta["unavailableServers"]) == ["serena", "shell"]
+    said = text_of(act(SURFACE, view_of(unknown), "search_tools", {"query": "command"}))
+    assert "Not available:\n- serena (dormant): dormant.\n- shell (dormant): dormant.\n" in said
 
 
 def test_a_search_waits_for_servers_that_start_and_for_the_index_and_a_category_wakes_its_own() -> None:
