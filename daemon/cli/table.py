@@ -82,7 +82,7 @@ COMMANDS = {
     "unset": f"cli.editing:unset_keys server=SERVER|. keys=KEY+ {_TRIED} --timeout:SECONDS={UP_SECONDS}",
     "rename": f"cli.editing:rename SERVER NEW {_TRIED} --timeout:SECONDS={UP_SECONDS}",
     "edit": f"cli.editing:edit files=FILE* --no-reload --config:F {_within(UP_SECONDS)}",
-    "remove": "cli.add:remove servers=SERVER+ --no-reload --dry-run --config:F"
+    "remove": "cli.add:remove servers=SERVER+ --no-reload --dry-run ~--yes --config:F"
     f" --control:P --timeout:SECONDS={CHANGE_SECONDS}",
     "secret": "cli.secret:secret action=set|list|remove name=NAME* --yes --json",
     "pin": f"cli.editing:pin servers=SERVER* --all {_TRIED} --timeout:SECONDS={UP_SECONDS}",

@@ -55,6 +55,10 @@ def test_only_a_plain_word_runs_a_command_that_ends_something() -> None:
     assert ends == {"rm"}
 
 
+def test_a_removal_takes_the_yes_that_other_programs_want() -> None:
+    assert parser_of("remove").parse_args(["git", "--yes"]).servers == ["git"]
+
+
 @pytest.mark.parametrize(("word", "line"), words_of("aliases").items())
 def test_a_plain_word_is_the_command(
     word: str, line: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
