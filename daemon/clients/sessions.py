@@ -122,6 +122,11 @@ class SessionGrants:
         self._used = used
         self._left: dict[str, tuple[Grants, float]] = {}
 
+    @property
+    def left(self) -> list[Grants]:
+        """The grants of sessions that were left."""
+        return [grants for grants, _at in self._left.values()]
+
     def keep(self, key: str, grants: Grants) -> None:
         """Keep the grants of a session whose last connection has left."""
         if grants:
@@ -350,6 +355,11 @@ class Sessions:
             state.alias = key
         _enter(self.users, state.identity, self._on_joined)
         _leave(self.users, before, self._on_left)
+
+    def end_grants(self, servers: Collection[str]) -> None:
+        """Revoke all grants for servers whose names now mean other programs, if any."""
+        for grants in [*(each.grants for each in (*self.named.values(), *self.own)), *self.grants.left]:
+            grants.revoke([key for key in grants.current(trio.current_time()) if key[0] in servers])
 
     def find(self, key: str) -> SessionState | None:
         """The session with a key, if it is in memory; None if it must be recalled first."""

@@ -116,6 +116,9 @@ class Wiring(Core):
         return await self.console_opening.address() if self.http is None else self.http.address
 
     async def _apply(self, config: Config) -> Plan:
+        before, now = self.registry.catalog.value.config.mcp_servers, config.mcp_servers
+        others = {name for name in before if name not in now or now[name].identity != before[name].identity}
+        self.sessions.end_grants(others)
         plan = await self.servers.apply(config)
         self.audit.configure(self.registry.catalog.value.config.audit)
         self.tally.serve(self.registry.catalog.value.config.mcp_servers)

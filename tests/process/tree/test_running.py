@@ -187,6 +187,17 @@ async def test_an_operator_who_goes_away_leaves_no_reload_half_done(
         assert not is_alive(pid)
 
 
+async def test_a_reload_ends_what_was_allowed_only_where_the_entry_means_another_program(sockets: Path) -> None:
+    async with house(sockets, {"mcpServers": {"a": ECHO, "b": ECHO}}) as home:
+        await home.wait_ready("a", "b")
+        grants = home.tree.sessions.unnamed().grants
+        for server in ("a", "b"):
+            grants.allow(home.tree.registry.catalog.value.servers[server].all_tools["echo"], "its user")
+        other = {**ECHO, "args": [*ECHO["args"], "--other"]}
+        await home.reload({"mcpServers": {"a": {**ECHO, "timeouts": {"call": 5}}, "b": other}})
+        assert [server for server, _tool in grants.current(trio.current_time())] == ["a"]
+
+
 async def test_the_end_does_not_wait_for_a_reload(sockets: Path) -> None:
     timeouts = {"stopEof": 60, "stopTerm": 60}
     async with house(sockets, {"mcpServers": {"old": {**STUBBORN, "timeouts": timeouts}}}) as home:

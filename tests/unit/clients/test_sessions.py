@@ -22,6 +22,7 @@ from daemon.clients.sessions import (
 from daemon.errors import McpdError
 from daemon.facts import Switched
 from tests.fakes_upstream import Stage, tool, tools_of
+from tests.unit.catalog.samples import tool as tool_of
 
 ECHO, ADD = ("alpha", "echo"), ("alpha", "add")
 
@@ -52,6 +53,17 @@ async def test_a_key_that_nobody_knows_is_a_new_session(stage: Stage, state: Ses
     assert load(stage, state, "echo")
     assert stage.memory.records["k"].loaded is state.loaded
     assert stage.memory.records["k"].client == "a client"
+
+
+async def test_a_grant_ends_when_the_servers_name_means_another_program(stage: Stage) -> None:
+    keyed, left, own = await joined(stage), await joined(stage, "left"), stage.sessions.unnamed()
+    for each in (keyed, left, own):
+        for server in ("alpha", "beta"):
+            each.grants.allow(tool_of(server, "echo"), "its user")
+    stage.sessions.part(left)
+    stage.sessions.end_grants({"beta"})
+    for grants in (keyed.grants, (await joined(stage, "left")).grants, own.grants):
+        assert [server for server, _tool in grants.current(trio.current_time())] == ["alpha"]
 
 
 async def test_what_a_session_is_shown_elsewhere_is_unknown_where_daemons_share_it(stage: Stage) -> None:
