@@ -101,21 +101,6 @@ class InstancedServer:
         """The hosts that the sandboxes of its instances refused."""
         return self.instances.refused_hosts
 
-    async def refresh(self) -> str:
-        """Have all instances list everything again now; return the problems with tools, by instance."""
-        problems: dict[str, str] = {}
-
-        async def refresh(actor: UpstreamAccess) -> None:
-            try:
-                problems[actor.name] = await actor.refresh()
-            except UpstreamUnavailable as error:
-                problems[actor.name] = error.message
-
-        async with trio.open_nursery() as nursery:
-            for each in list(self.instances.running.values()):
-                nursery.start_soon(refresh, each.actor)
-        return "; ".join(f"{name}: {problem}" for name, problem in problems.items() if problem)
-
     def _newest(self) -> UpstreamAccess | None:
         return next((each.actor for each in reversed(self.instances.running.values())), None)
 
