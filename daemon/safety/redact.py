@@ -263,7 +263,7 @@ class Redactor:
         """Add secrets, thread-safe; `doubtful` ones, which are common words, stay in definitions."""
         known = frozenset(secret for secret in secrets if secret)
         doubted = known.intersection(doubtful)
-        self._certain |= all_spellings(known - doubted) - all_spellings(doubted)
+        self._certain |= all_spellings(known - doubted)
         self._whole |= {secret for secret in known - doubted if len(secret) < WHOLE}
         self._spelt |= all_spellings(known)
         self._own_reach = min(FARTHEST, LONGEST_ESCAPE * max(map(len, self._spelt), default=SHORTEST))
