@@ -127,6 +127,7 @@ async def test_a_child_gets_three_descriptors_its_own_group_and_no_death_signal(
             found = recorder.all("start")[0]
             assert (found["fds"], found["pdeathsig"], found["blocked"]) == ([0, 1, 2], 0, [])
             assert found["pid"] == found["pgid"] == child.pid
+            assert not any(map(os.get_blocking, (child.stdin, child.stdout, child.stderr)))
             await stop(children, child)
     finally:
         os.close(other)

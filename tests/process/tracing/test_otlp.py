@@ -38,6 +38,7 @@ def test_the_uri_of_a_resource_has_no_secret() -> None:
     trace = CallTrace(1, 0, 2, 3, True, 1.0, sent=2.0, ended=3.0, at=3.0, about=about, series=series)
     collected, _ = exported(trace, signal="traces")
     assert {each["attributes"]["mcp.resource.uri"] for each in collected.spans} == {"db://[redacted]@h/t"}
+    assert [each.get("parentSpanId") for each in collected.spans] == [None, collected.spans[0]["spanId"]]
 
 
 def test_the_service_has_the_configured_name_else_that_of_the_variables_else_mcpd() -> None:

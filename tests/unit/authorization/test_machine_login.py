@@ -10,7 +10,12 @@ import httpx2
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed25519, rsa
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
 
 from daemon.authorization.guarded_http import guarded_transport
 from daemon.authorization.login_process import MachineLogin
@@ -159,11 +164,19 @@ async def test_a_key_signs_an_assertion_for_the_issuer_and_is_not_sent(key: Any,
     assert {"exp", "iat", "jti"} <= claims.keys()
 
 
-@pytest.mark.parametrize("key", [dsa.generate_private_key(2048), ec.generate_private_key(ec.SECP256K1()), None])
+@pytest.mark.parametrize(
+    ("key", "form"),
+    [
+        (dsa.generate_private_key(2048), NoEncryption()),
+        (ec.generate_private_key(ec.SECP256K1()), NoEncryption()),
+        (ec.generate_private_key(ec.SECP256R1()), BestAvailableEncryption(b"word")),
+        (None, NoEncryption()),
+    ],
+)
 async def test_a_key_that_signs_no_tokens_is_refused_before_anything_is_sent_to_the_authorization_server(
-    key: Any,
+    key: Any, form: Any
 ) -> None:
-    pem = "x" if key is None else key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    pem = "x" if key is None else key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, form).decode()
     said, later = await refused(by_secret(client_secret=None, private_key=pem))
     assert said.startswith("privateKey ")
     assert not later

@@ -183,12 +183,14 @@ def test_a_secret_among_the_arguments_is_seen_by_everybody_also_by_reference(hou
     assert WORD not in said
 
 
-def test_a_group_that_can_write_is_a_warning_unless_it_is_the_users_own(house: House) -> None:
-    house.config.chmod(0o660)
-    own = house.config.stat().st_gid in {0, os.geteuid()}
+@pytest.mark.parametrize("place", ["config", "folder"])
+def test_a_group_that_can_write_is_a_warning_unless_it_is_the_users_own(place: str, house: House) -> None:
+    path = house.config if place == "config" else house.config.parent
+    path.chmod(0o770)
+    own = path.stat().st_gid in {0, os.geteuid()}
     assert levels(secrets(house.look())) == ([] if own else ["warning"])
     if os.geteuid() == 0:
-        os.chown(house.config, 0, NOBODY)
+        os.chown(path, 0, NOBODY)
         assert levels(secrets(house.look())) == ["warning"]
 
 

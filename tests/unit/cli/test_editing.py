@@ -321,7 +321,11 @@ def test_a_server_that_has_just_ended_is_judged_once_its_last_words_are_read(
     polls = [{"git": ended}, {"git": down(nextRetryInMs=600, happened="It needs TOKEN.")}]
     monkeypatch.setattr(taking_effect, "reloaded", lambda *_: taking_effect.Effect(asked=True, problem=""))
     monkeypatch.setattr(taking_effect, "poll_servers", lambda *_: iter(polls))
-    monkeypatch.setattr(taking_effect, "tools_of", lambda *_: {})
+    listed = {"git/log": ("git", True), "git/not_yet": ("git", False), "web/get": ("web", True)}
+    tools = {
+        key: {"server": of, "listed": is_listed, "schemaHash": ""} for key, (of, is_listed) in listed.items()
+    }
+    monkeypatch.setattr(taking_effect, "ask_with", lambda *_: {"categories": {"all": {"tools": tools}}})
     effect = taking_effect.come_up(argparse.Namespace(timeout=1.0, change="add"), Path(), "git")
     assert effect.seen is not None
-    assert effect.seen["happened"] == "It needs TOKEN."
+    assert (effect.seen["happened"], effect.tools) == ("It needs TOKEN.", ("log",))

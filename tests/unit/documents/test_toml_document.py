@@ -50,8 +50,14 @@ def test_a_table_is_put_where_its_siblings_are(before: str, after: str) -> None:
     assert document.text() == after
 
 
-def test_a_table_takes_its_own_comments_along() -> None:
-    text = "m = 1\n\n# about a\n[s.a]\nx = 1\n# y = 2\n\n[s.a.env]\nK = 'v'\n\n# about b\n[s.b]\nx = 2\n"
+@pytest.mark.parametrize(
+    "text",
+    [
+        "m = 1\n\n# about a\n[s.a]\nx = 1\n# y = 2\n\n[s.a.env]\nK = 'v'\n\n# about b\n[s.b]\nx = 2\n",
+        "m = 1\n\n# about a\n[s.a]\nx = 1\n\n# about b\n[s.b]\nx = 2\n\n[s.a.env]\nK = 'v'\n",
+    ],
+)
+def test_a_table_takes_its_own_comments_along_and_no_other_table(text: str) -> None:
     document = TomlDocument(text, "x.toml")
     document.remove(("s", "a"))
     assert document.text() == "m = 1\n\n# about b\n[s.b]\nx = 2\n"

@@ -83,6 +83,13 @@ async def test_tools_tell_what_exists_and_what_a_model_sees() -> None:
     assert (await told(Stage(listed=False), server="beta"))["known"] is False
 
 
+async def test_tools_that_a_profile_hides_are_told_only_of_another() -> None:
+    stage = Stage(profiles={"p": {"excludedTools": ["alpha/add"]}})
+    for profile, names in (("p", ["echo"]), ("default", ["add", "echo"])):
+        told_of = (await told(stage, profile=profile))["categories"]["alpha"]["tools"]
+        assert sorted(told_of) == names
+
+
 @cases("written", "params", "name")
 async def test_what_a_model_sees_is_shown_of_any_profile_and_surface(
     written: dict[str, Any], params: dict[str, Any], name: str

@@ -50,6 +50,16 @@ def found(*phrasings: str, index: Index = INDEX, **options: Any) -> list[str]:
     return [f"{hit.key[0]}/{hit.key[1]}" for hit in index.search(phrasings, **options).hits]
 
 
+def test_a_part_of_a_need_asks_only_for_its_own_action() -> None:
+    show, delete = (
+        tool("a", "show", description="Shows text."),
+        tool("a", "delete_note", description="Removes a note."),
+    )
+    config = {"mcpServers": servers("a", "b")}
+    catalog = after(catalog_of(config), [listed("a", show, delete), listed("b", tool("b", "send_mail"))])
+    assert found("read the note and send the mail", index=Index().updated(catalog.servers)) == ["b/send_mail"]
+
+
 # --- names ---------------------------------------------------------------------------------------------------
 
 

@@ -314,6 +314,13 @@ def test_only_what_others_would_miss_is_a_record() -> None:
     assert written(notes, catalog) == []
 
 
+def test_tools_loaded_from_a_server_are_judged_again_once_one_is_switched_off() -> None:
+    notes, catalog = ServerNotes(), fold(catalog_of(CONFIG), listed("a", "read"))
+    written(notes, catalog)
+    catalog = fold(catalog, facts.Switched(off=frozenset({("a", "read")})))
+    assert notes.difference(catalog).batch.judged == ("a",)
+
+
 def test_another_daemons_list_is_not_answered_with_ours() -> None:
     notes, catalog = ServerNotes(), fold(catalog_of(CONFIG), listed("a", "read"))
     ours = notes.difference(catalog).batch.servers[0]

@@ -19,6 +19,8 @@ from daemon.surfaces.answers import (
     cut,
     decode_arguments,
     error_result,
+    lines_within,
+    names_within,
     result,
     room_of,
     size_of,
@@ -233,6 +235,11 @@ def test_a_tool_that_is_larger_than_an_answer_is_described_alone() -> None:
     found = answer(SURFACES["category"], view_of(catalog), "get-category-tools", asked)
     assert list(found["tools"]) == ["huge"]
     assert found["meta"]["next"]["arguments"] == {"category": "a", "toolNames": ["small"]}
+
+
+def test_of_names_and_lines_without_room_the_first_is_kept() -> None:
+    assert names_within(["long", "longer"], 1) == ["long"]
+    assert lines_within(["long", "longer"], str, 1) == {"long": "0"}
 
 
 def test_only_so_much_of_what_is_found_is_listed_as_fits_an_answer() -> None:

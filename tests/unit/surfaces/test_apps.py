@@ -16,7 +16,7 @@ from daemon.surfaces.search import SearchSurface
 from daemon.surfaces.summing import server_lines
 from daemon.surfaces.surface import Forward, Reply, Surface, View
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
-from tests.unit.surfaces.samples import READING, listed_names, view_of
+from tests.unit.surfaces.samples import READING, act, listed_names, view_of
 
 PAGE = "ui://app/page.html"
 SHOWS = {"ui": {"resourceUri": PAGE}, "ui/resourceUri": PAGE, "x": [1.0]}
@@ -137,6 +137,15 @@ def test_tools_with_an_app_are_listed_beside_meta_tools_as_hosts_show_only_these
     changed = attrs.evolve(view, shown=lambda _key: "another")
     with pytest.raises(ToolChanged):
         called(surface, changed, "b__show")
+
+
+def test_each_call_of_a_tool_with_an_app_is_decided_by_itself_as_it_opens_the_app() -> None:
+    decided = [
+        act(READING["category"], showing(), "call-category-tool", {"category": "a", "name": name, "args": {}})
+        for name in ("show", "refresh")
+    ]
+    sent = [(each.page, each.wrapper is None) for each in decided if isinstance(each, Forward)]
+    assert sent == [(PAGE, True), ("", False)]
 
 
 def test_so_many_apps_that_their_schemas_would_fill_a_conversation_are_not_all_listed() -> None:

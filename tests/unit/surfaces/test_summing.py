@@ -80,6 +80,10 @@ def test_nothing_is_known_of_a_server_that_has_never_listed() -> None:
     ]
 
 
+def test_a_tools_name_that_is_longer_than_its_room_is_cut() -> None:
+    assert summing.in_words([("w" * 128, ""), ("v" * 128, "")], "git", 40) == f"{'w' * 40}…"
+
+
 def test_names_of_tools_that_are_not_shown_are_not_told() -> None:
     config = {"mcpServers": {"git": {"command": "x"}}, "profiles": {"default": {"excludedTools": ["git/wipe"]}}}
     catalog = after(catalog_of(config), [listed("git", "read", "wipe")])

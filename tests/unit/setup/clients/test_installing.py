@@ -204,6 +204,22 @@ def test_servers_of_a_directory_stay_taken_out_when_mcpd_is_installed_from_anoth
     assert path.read_bytes() == before
 
 
+def test_a_file_that_mcpd_made_stays_if_somebody_writes_it_before_it_is_removed(tmp_path: Path) -> None:
+    installs = Installs(machine(tmp_path))
+    installs.install("lmstudio")
+    (plan,) = file_plans.uninstall_plans(PROGRAMS["lmstudio"], installs.machine, installs.records)
+    theirs = iter(['{"theirs": 1}'])
+
+    def change(found: FoundFile) -> file_plans.FileChange:
+        made = plan.change(found)
+        for written in theirs:
+            plan.path.write_text(written)
+        return made
+
+    file_plans.apply([file_plans.FilePlan(plan.path, change)], "lmstudio", installs.records)
+    assert plan.path.read_text() == '{"theirs": 1}'
+
+
 def test_a_file_that_is_there_without_servers_gets_mcpd_as_it_is_written(tmp_path: Path) -> None:
     here = machine(tmp_path)
     (plan,) = install_plans(PROGRAMS["lmstudio"], here, MCPD, "user", knows(()), Records(tmp_path))

@@ -6,12 +6,15 @@ import ssl
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from daemon.causes import Cause
+from daemon.config.config_model import TransportType
 from daemon.errors import CannotStart, ConnectionLost, NeedsAuth
-from daemon.upstreams.transports import network
+from daemon.upstreams.transports import http, network
 from tests.unit.cases import cases
 from tests.unit.host.test_network_errors import wrapped
+from tests.unit.upstreams.transports.serving import context_for
 from tests.waiting import background
 
 
@@ -31,6 +34,19 @@ def unverified(code: int) -> ssl.SSLCertVerificationError:
     error = ssl.SSLCertVerificationError(1, "certificate verify failed")
     error.verify_code, error.verify_message = code, "self-signed certificate"
     return error
+
+
+async def test_a_server_that_does_not_take_the_connection_in_time_has_a_cause(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hang(*_: object) -> None:
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(http, "connect", hang)
+    with pytest.raises(ConnectionLost, match="no answer within 5 s") as caught:
+        async with http.open_connection(context_for(TransportType.HTTP, "http://h/mcp", connect=5)):
+            pass
+    assert caught.value.reason.cause is Cause.CONNECT_TIMEOUT
 
 
 @pytest.mark.parametrize(
