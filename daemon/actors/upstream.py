@@ -27,7 +27,7 @@ from daemon.upstreams.upstream_access import UpstreamAccess
 from daemon.wire.outbox import Outbox
 
 INSTALLERS = frozenset({"npx", "uvx", "docker", "podman", "bunx", "pnpm", "pipx"})
-"""Commands whose first start may download a server, and so gets `timeouts.firstInitialize`."""
+"""Commands whose start may download a server; the first, and one after a failure, get `firstInitialize`."""
 
 QUESTIONS_SECONDS = 2.0
 """Most seconds to answer a server's questions; until then, the server might refuse its first call."""
@@ -70,7 +70,7 @@ class UpstreamActor:
         self.access.second = self._second
         self._greeter = Greeter()
         self._watched = WatchedServer(server.label, subscribers)
-        self._may_install = Path(server.command or "").name in INSTALLERS
+        self._may_install = self._is_installer = Path(server.command or "").name in INSTALLERS
         self._connection: UpstreamConnection | None = None
         self._end_asked = trio.Event()
         self._end_reason = HEALTHY
@@ -79,10 +79,10 @@ class UpstreamActor:
     async def run(self, lifecycle: Lifecycle) -> None:
         """Connect, and serve until the connection is lost; raises `RunError` with the reason."""
         self.access.lifecycle = lifecycle
-        # A lesson's caches are not those of the sandbox; npm keeps for good what an interrupted install left.
-        self._may_install |= self._server.name in self._context.lessons
         self.access.log.begin(failing=self.access.child.status.value.attempt > 0)
         last = self.access.child.status.last.cause
+        # npm never completes what an interrupted installation left, and a lesson's caches are not a sandbox's.
+        self._may_install |= bool(last and self._is_installer) or self._server.name in self._context.lessons
         self._greeter.begin(self._server.era, self._context.introduced(self.access.of), last=last)
         try:
             await self._connect(lifecycle)

@@ -135,7 +135,7 @@ class Timeouts:
     initialize: Seconds = 30
     """Limit for the MCP handshake."""
     first_initialize: Seconds = 120
-    """Limit for the first handshake of npx, uvx or docker, which may install packages."""
+    """Limit for npx, uvx and docker, at first and after failures, to install packages."""
     list: Seconds = 15
     """Limit for listing the tools once."""
     probe: Seconds = 3

@@ -172,6 +172,15 @@ async def test_a_server_may_install_its_package_again_for_a_lesson(remote: Remot
         assert it.status.reason == "no answer to initialize within 240 s"  # twice `firstInitialize`
 
 
+async def test_npx_may_install_again_after_a_failure(remote: Remotes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("daemon.actors.upstream.INSTALLERS", {""})
+    async with remote() as it:
+        await it.ready()
+        it.wire.down.toxic = BLACK_HOLE
+        await it.until(lambda status: "initialize" in status.reason)
+        assert it.status.reason == "no answer to initialize within 120 s"
+
+
 async def test_hours_of_outage_are_neither_given_up_nor_hammered(remote: Remotes) -> None:
     async with remote(listens=False) as it:
         await it.until(lambda status: status.attempt >= 1)
