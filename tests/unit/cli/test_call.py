@@ -319,7 +319,13 @@ def test_several_contents_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "result", [{}, {"contents": [7]}, {"contents": [{"uri": "x"}]}, {"contents": [{"uri": "x", "blob": "?"}]}]
+    "result",
+    [
+        {},
+        {"contents": [7]},
+        {"contents": [{"uri": "x"}]},
+        *({"contents": [{"uri": "x", "blob": b}]} for b in "?é"),
+    ],
 )
 def test_an_answer_without_contents_is_said_to_be_one(
     result: dict[str, Any], control: Controls, capsys: Captured
