@@ -117,8 +117,8 @@ class ServerActors:
         succeed(actor, old)
         self.running[server.name] = self.named[server.name] = actor
         old.leave(server)
-        actor.child.replace(spec_of(actor), DRAIN_SECONDS if old.has_calls else 0.0)
-        if old.has_calls:
+        actor.child.replace(spec_of(actor), DRAIN_SECONDS if old.in_flight else 0.0)
+        if old.in_flight:
             self._later(self._drain, old)
         return actor
 
@@ -138,7 +138,7 @@ class ServerActors:
             del self.named[name]
         self.supervisor.retire(name)
         actor.log.say("INFO", f"takes no more calls: {reason}")
-        if patient and actor.has_calls:
+        if patient and actor.in_flight:
             name = f"{name} (ending {next(_leaving)})"
             self.running[name] = actor
             self._later(self._end_after_calls, name, actor, reason)
@@ -174,5 +174,5 @@ class ServerActors:
 
 
 async def _calls_ended(actor: UpstreamAccess) -> None:
-    while actor.has_calls:  # noqa: ASYNC110 - nothing else tells when the last call has ended
+    while actor.in_flight:  # noqa: ASYNC110 - nothing else tells when the last call has ended
         await trio.sleep(CALLS_SECONDS)

@@ -377,23 +377,18 @@ class UpstreamAccess:
 
     @property
     def in_flight(self) -> int:
-        """The number of calls that wait for the server's answer or are queued."""
-        return 0 if self.admission is None else len(self.admission)
+        """The number of calls on both connections that wait for the server's answer or are queued."""
+        return sum(len(each) for each in (self.admission, self.second_admission) if each is not None)
 
     @property
     def queued(self) -> int:
-        """The number of queued calls."""
-        return 0 if self.admission is None else self.admission.queued
-
-    @property
-    def has_calls(self) -> bool:
-        """Whether calls are in flight or queued, on either connection."""
-        return any(len(each) for each in (self.admission, self.second_admission) if each is not None)
+        """The number of queued calls on both connections."""
+        return sum(each.queued for each in (self.admission, self.second_admission) if each is not None)
 
     @property
     def is_busy(self) -> bool:
         """Whether a client waits for the server, follows one of its resources, or has a task there."""
-        return self.has_calls or self.waking.waiting > 0 or self.subscribers.uses(self.name)
+        return self.in_flight > 0 or self.waking.waiting > 0 or self.subscribers.uses(self.name)
 
     @property
     def can_wake(self) -> bool:

@@ -139,7 +139,7 @@ async def test_a_changed_entry_costs_no_call_in_flight_and_none_that_comes_meanw
         old = (await client.get())["result"]["content"]
         await client.ask("tools/call", {"name": "sleep", "arguments": {"seconds": 0.5}}, request_id="in flight")
         with trio.fail_after(PATIENCE):
-            while not getattr(home.tree.upstreams["a"], "has_calls", False):
+            while not getattr(home.tree.upstreams["a"], "in_flight", 0):
                 await trio.lowlevel.checkpoint()
         await home.reload(of(a={**entry, "env": {"A": "1"}}) | profiles)
         await client.ask("tools/call", {"name": "pid", "arguments": {}}, request_id="meanwhile")
@@ -302,6 +302,10 @@ async def test_a_handshake_client_is_served_by_a_child_of_its_era_and_the_others
         assert it.one.pid != theirs
         # Both processes are the server's.
         assert list(it.one.children) == [it.one.pid, theirs]
+        key = second.send(tool_call("sleep", b'{"seconds": 600}'), Answer())
+        assert it.one.in_flight == 1
+        it.one.cancel(key, "the client has left")
+        assert it.one.in_flight == 0
         second.close()
         assert list(it.one.children) == [it.one.pid]
 
