@@ -3,6 +3,7 @@
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from unittest.mock import Mock
 
 import attrs
 import pytest
@@ -309,6 +310,21 @@ async def test_frames_that_are_no_messages_have_turns(event: Event, monkeypatch:
             await wait_until(lambda: bool(both.receiver.lines))
             guests.watch(other.fileno(), 0, on_ready)
     assert turns >= 100
+
+
+@pytest.mark.parametrize("is_client", [True, False])
+async def test_a_turn_of_a_guest_ends_behind_other_guests_and_one_of_a_server_does_not(
+    *, is_client: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("GUESTS_SECONDS", "TURN_SECONDS"):
+        monkeypatch.setattr(websocket_link, name, 0.0)
+    async with pair(is_client=is_client) as both:
+        guests = both.outbox.poll.guests
+        soon = Mock(wraps=guests.soon)
+        monkeypatch.setattr(guests, "soon", soon)
+        await both.say(*[Pong(payload=b"")] * 100, TextMessage("[]"))
+        await wait_until(lambda: bool(both.receiver.lines))
+    assert soon.call_count == (0 if is_client else 101)
 
 
 async def test_a_peer_that_takes_no_pongs_is_not_read_from() -> None:
