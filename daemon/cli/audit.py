@@ -83,9 +83,8 @@ def audit(options: argparse.Namespace) -> int:
             return _verify(options, directory, stored, problem, heads)
         return _show(options, directory)
     except OSError as error:
-        note(
-            f"the audit below {directory} cannot be read: {error.strerror}. Run this as its owner, or as root."
-        )
+        why = error.strerror or error
+        note(f"the audit below {directory} cannot be read: {why}. Run this as its owner, or as root.")
         return EX_FAULT
 
 

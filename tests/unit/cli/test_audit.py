@@ -1,6 +1,7 @@
 """`mcpd audit` shows records and verifies them, from the files alone or with a daemon's help."""
 
 import json
+import os
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -197,6 +198,13 @@ def test_half_a_line_at_the_end_is_told(tmp_path: Path, run: Run) -> None:
         file.write(b'{"seq":3')
     status, told = run("verify")
     assert (status, f"{FILE} line 3: half a line: a daemon is writing it, or was killed\n" in told) == (0, True)
+
+
+def test_a_pipe_in_place_of_a_file_is_told(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "audit").mkdir()
+    os.mkfifo(tmp_path / "audit" / FILE)
+    status, told = run()
+    assert (status, "not seekable" in told) == (1, True), told
 
 
 def test_an_audit_that_is_gone_is_not_intact(tmp_path: Path, run: Run) -> None:
