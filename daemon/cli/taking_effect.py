@@ -265,8 +265,9 @@ def finish(
     if undone:
         undo()
         come_up(options, path, name)
-        # There is nothing any more to restart or to read again.
+        # There is nothing any more to restart or to read again, nor, after `mcpd add`, to set.
         why = re.sub(r"[,.] (?:Then|then) `mcpd re(?:start|load)\b.*", ".", why)
+        why = re.sub(r"`mcpd set \S+ ", "`", why) if options.change == "add" else why
     else:
         tell()
     if options.json:

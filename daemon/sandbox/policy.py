@@ -218,11 +218,8 @@ class _Places:
         self._writable: list[str] = []
         self._real: dict[str, str] = {}
         named = ((around.environ.get(name, ""), usual) for name, usual in map(str.split, table()["variables"]))
-        moved = ((os.path.normpath(at), usual) for texts, usual in named for at in texts.split(":"))
-        # /dev/null stands for no file.
-        self._secrets = _secrets(
-            home, *(each for each in moved if each[0][:1] == "/" and each[0][:5] != "/dev/")
-        )
+        moved = ((at, usual) for texts, usual in named for at in texts.split(":") if at != os.devnull)
+        self._secrets = _secrets(home, *((os.path.normpath(at), usual) for at, usual in moved if at[:1] == "/"))
         self.present: set[str] = set()
 
     def add_all(self) -> None:

@@ -259,7 +259,7 @@ def test_a_command_that_only_the_shell_finds_says_where_it_is(house: House) -> N
         scene = house.look()
     assert scene.config is not None
     told = only(check(scene.config.mcp_servers["s"], scene.inherited, scene.environ), Level.FAULT)
-    assert f'"command": "{tool}"' in told
+    assert f"`mcpd set s command={tool}`" in told
     assert "/daemons/own" in told
 
 
@@ -284,7 +284,7 @@ def test_what_begins_at_home_is_told_so(house: House) -> None:
         said = only(found(house, **server), Level.FAULT)
         assert f"{home}/tool" in said
         assert "home directory" in said
-        assert '"cwd": "."' in said
+        assert "`mcpd set s cwd=.`" in said
         assert "home directory" not in only(found(house, **server, cwd="."), Level.FAULT)
 
 

@@ -96,7 +96,7 @@ def test_an_address_whose_holder_is_not_seen_is_the_daemons(
 def test_a_daemon_that_does_not_serve_what_is_configured_is_a_warning(house: House) -> None:
     configure(house, address=free())
     with house.daemon():
-        assert "Start the daemon again" in only(check(house.look()), Level.WARNING)
+        assert "`mcpd start --restart`" in only(check(house.look()), Level.WARNING)
 
 
 def test_an_address_of_another_machine_cannot_be_bound(house: House) -> None:

@@ -54,6 +54,7 @@ def test_a_server_is_added_as_a_person_would_shown_with_its_tools_and_removed_ag
 def test_what_cannot_come_up_is_explained_and_taken_back(daemon: Daemon) -> None:
     status, said = told(daemon, "add", "broken", "--env", "API_KEY=k-83hd82hd8", "--", "/no/program")
     assert (status, "/no/program" in said, "taken back" in said) == (1, True, True), said
+    assert ("`command=PATH`" in said, "mcpd set" in said) == (True, False), said  # There is no entry any more.
     assert "k-83hd82hd8" not in said
     status, said = told(daemon, "add", "sick", "--json", "--", "sh", "-c", "echo oh no >&2; exit 1")
     # Its log is gone with it, so its last words are told here.

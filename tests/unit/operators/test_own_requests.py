@@ -216,17 +216,19 @@ SCHEMA = {"type": "object", "properties": {"zone": {"type": "string"}}, "require
 
 
 @pytest.mark.parametrize(("arguments", "says"), [({}, "zone"), ({"zone": 5}, "$.zone")])
-async def test_arguments_that_do_not_fit_are_told_in_one_line_and_not_sent(
+async def test_arguments_that_do_not_fit_are_told_with_the_schema_and_not_sent(
     nursery: trio.Nursery, arguments: dict[str, object], says: str
 ) -> None:
     stage = OperatorStage()
     stage.stage.lists("alpha", tool("now", inputSchema=SCHEMA))
     client = await stage.connect(nursery)
     await ask(client, "alpha", "now", arguments=arguments)
-    text = (await client.get())["result"]["content"][0]["text"]
+    text, schema = (await client.get())["result"]["content"][0]["text"].split("\n")
     assert text.startswith("InvalidArguments: the arguments of now do not fit it")
     assert says in text
-    assert "\n" not in text
+    assert json.loads(schema.removeprefix("schema: ")) == {
+        key: SCHEMA[key] for key in ("properties", "required")
+    }
     assert not stage.alpha.sent
 
 
