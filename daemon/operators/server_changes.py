@@ -34,7 +34,7 @@ from daemon.operators.news import difference
 from daemon.ports import Holder, Instances, Upstream
 from daemon.state.server_notes import NAME_BYTES
 from daemon.states import PASSED_THROUGH, WAITING, ServerState
-from daemon.upstreams.servers import InstancedServer, list_once
+from daemon.upstreams.servers import InstancedServer
 from daemon.upstreams.upstream_access import UpstreamAccess
 
 NUMBER = 0
@@ -105,7 +105,7 @@ async def restart(
     with trio.move_on_after(seconds):
         divided = context.upstreams.get(name)
         if isinstance(divided, InstancedServer) and context.entry_of(name).tools is None:
-            await list_once(divided)
+            await divided.list_again()
             await context.registry.settle()
         for each in running:
             await each.child.status.wait_settled()

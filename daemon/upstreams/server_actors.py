@@ -119,7 +119,7 @@ class ServerActors:
         old.leave(server)
         actor.child.replace(spec_of(actor), DRAIN_SECONDS if old.in_flight else 0.0)
         if old.in_flight:
-            self._later(self._drain, old)
+            self.later(self._drain, old)
         return actor
 
     async def _drain(self, actor: UpstreamAccess) -> None:
@@ -141,9 +141,9 @@ class ServerActors:
         if patient and actor.in_flight:
             name = f"{name} (ending {next(_leaving)})"
             self.running[name] = actor
-            self._later(self._end_after_calls, name, actor, reason)
+            self.later(self._end_after_calls, name, actor, reason)
         else:
-            self._later(self._end, actor, reason)
+            self.later(self._end, actor, reason)
 
     def restart(self, server: str) -> None:
         """Restart a server whose login changed, or its running instances, unless it is switched off."""
@@ -168,7 +168,8 @@ class ServerActors:
         if actor.name not in self.named:
             actor.subscribers.gone(actor.name)
 
-    def _later(self, end: Callable[..., Awaitable[None]], *args: object) -> None:
+    def later(self, end: Callable[..., Awaitable[None]], *args: object) -> None:
+        """Run a task that outlives its caller; none while the daemon stops."""
         if self.nursery is not None and not self.nursery.cancel_scope.cancel_called:
             self.nursery.start_soon(end, *args)
 

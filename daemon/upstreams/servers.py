@@ -60,6 +60,7 @@ class InstancedServer:
         self.pid: int | None = None
         self.children: dict[int, int] = {}
         self._none = Noise(), StderrTail(), Apart(server.name)
+        self._later = actors.later
 
     def __repr__(self) -> str:
         return f"<InstancedServer {self.name}: {len(self.instances.running)} instances>"
@@ -100,6 +101,17 @@ class InstancedServer:
     def refused_hosts(self) -> SeenHosts | None:
         """The hosts that the sandboxes of its instances refused."""
         return self.instances.refused_hosts
+
+    async def list_again(self) -> None:
+        """List with an instance that serves no client; the listing goes on if the caller is cancelled."""
+        listed = trio.Event()
+
+        async def run() -> None:
+            await _list_once(self)
+            listed.set()
+
+        self._later(run)
+        await listed.wait()
 
     def _newest(self) -> UpstreamAccess | None:
         return next((each.actor for each in reversed(self.instances.running.values())), None)
@@ -165,7 +177,7 @@ async def keep_listing(servers: Mapping[str, UpstreamAccess | InstancedServer], 
                     continue
                 if tried.get(name) != entry.fingerprint and _may_list(server, entry.fingerprint):
                     tried[name] = entry.fingerprint
-                    nursery.start_soon(list_once, server)
+                    nursery.start_soon(_list_once, server)
             await newest.wait_changed(seen)
 
 
@@ -176,8 +188,7 @@ def _may_list(server: InstancedServer, known: str) -> bool:
     return is_wanted and bool(known) and known == fingerprint(configured)
 
 
-async def list_once(server: InstancedServer) -> None:
-    """List a divided server with an instance that serves no client."""
+async def _list_once(server: InstancedServer) -> None:
     made = None
     try:
         made = await trio.to_thread.run_sync(_DIRECTORY)

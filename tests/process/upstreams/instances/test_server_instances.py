@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from daemon.upstreams.upstream_access import UpstreamAccess
 from tests.e2e.harness import scripted
 from tests.fakes_upstream import Client, error_of
 from tests.houses import ECHO, House, house, is_alive
-from tests.waiting import PATIENCE, in_time, until
+from tests.waiting import PATIENCE, beside, in_time, until
 
 OWN: dict[str, Any] = {**scripted(tools=["pid", "echo", "sleep", "act"]), "share": "session", "start": "lazy"}
 """Not listed before its clients (`test_first_lists`): the instances here are theirs."""
@@ -560,3 +561,17 @@ async def test_the_instance_that_lists_makes_room_for_a_client_s(tmp_path: Path)
         assert actor.name in names(home)
         await until(lambda: not left(tmp_path), lambda: str(left(tmp_path)), seconds=PATIENCE)
         assert list(home.tree.servers.actors.values()) == [actor]
+
+
+async def test_a_first_list_goes_on_after_a_restart_that_does_not_wait_for_it(tmp_path: Path) -> None:
+    entry = divided(tmp_path, start="lazy")
+    os.mkfifo(gate := tmp_path / "gate")
+    run = f"read go < {gate}; exec {shlex.join([entry['command'], *entry['args']])}"
+    async with house(tmp_path, of(s={**entry, "command": "/bin/sh", "args": ["-c", run]})) as home:
+        with trio.fail_after(PATIENCE):
+            async with beside(instanced(home).list_again):
+                await until(lambda: bool(names(home)), lambda: "", seconds=PATIENCE)
+        assert len(left(tmp_path)) == 1
+        await trio.to_thread.run_sync(gate.write_text, "go\n")
+        await over(home)
+        assert tools(home) == ["pid"]
