@@ -110,7 +110,9 @@ def table(name: str) -> dict[str, list[dict[str, Any]]]:
 
 def _named(name: str) -> dict[str, str]:
     whole = server_of(name)
-    return {"server": whole if LISTING in name else name, "whole": whole}
+    # An instance that only lists, or is an operator's (number 0), soon ends.
+    is_passing = LISTING in name or name.startswith(f"{whole}#0")
+    return {"server": whole if is_passing else name, "whole": whole}
 
 
 def _more(data: Mapping[str, Any]) -> dict[str, str]:
