@@ -90,10 +90,18 @@ def test_one_logs_in_to_the_server_of_an_instance_and_restarts_the_instance() ->
         assert helps in remedy.helps
 
 
-def test_one_restarts_the_server_of_an_instance_that_only_listed() -> None:
-    remedy = by_cause("git@/tmp/mcpd-list-x", Reason("", Cause.FORBIDDEN, {"place": "h:443"})).remedy
+@pytest.mark.parametrize("name", ["git@/tmp/mcpd-list-x", "git#0", "git#0.2"])
+def test_one_restarts_the_server_of_an_instance_that_soon_ends(name: str) -> None:
+    remedy = by_cause(name, Reason("", Cause.FORBIDDEN, {"place": "h:443"})).remedy
     assert remedy is not None
     assert "`mcpd restart git`" in remedy.helps
+
+
+@pytest.mark.parametrize("place", ["/home/me;/_npx/e5", "/$(id)/_npx/e5", f"/{'x/' * 60}_npx/e5"])
+def test_no_command_has_a_path_that_a_shell_reads_or_that_is_cut(place: str) -> None:
+    for said in ("- ", "Cannot find module '"):
+        remedy = by_words("git", Reason("", Cause.ENDED), [f"{said}{place}/node_modules/x.js'"]).remedy
+        assert remedy is None or "rm -r" not in remedy.helps
 
 
 # --- by last words ------------------------------------------------------------------------------------------
