@@ -389,12 +389,13 @@ class TcpPeers:
         # Of another user's processes nothing can be read, unless we are root.
         if end is None or (end.inode and os.getuid() not in {end.uid, 0}):
             return True
+        is_proxied = self._is_proxied(end.inode)  # now, as a proxy may close its socket during the search
         pid = await self._holder(end.inode) if end.inode else None
         if pid is None:
             self._refuse(0, RefusalReason.GONE, UNSEEN)
             return False
         if pid == os.getpid():
-            if not self._is_proxied(end.inode):
+            if not is_proxied:
                 return True  # A server that the configuration reaches by our own URL.
             self._refuse(pid, RefusalReason.SERVER, PROXIED)
             return False

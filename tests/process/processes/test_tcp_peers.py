@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import trio
@@ -85,6 +86,27 @@ async def test_a_connection_that_nobody_is_seen_to_hold_is_refused(script: str) 
         peers, tcp = door()
         assert not await tcp.admit(link)
         assert peers.report()["refused"] == {"gone": 1}
+
+
+async def test_a_servers_proxy_that_hangs_up_during_the_search_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_connection(listener.getsockname()) as proxy,
+        listener.accept()[0] as ours,
+    ):
+        search = proc.socket_holders
+
+        def searched(*given: Any) -> dict[int, int]:
+            found = search(*given)
+            proxy.close()
+            return found
+
+        monkeypatch.setattr(proc, "socket_holders", searched)
+        peers, _ = door()
+        assert not await TcpPeers(peers, lambda _inode: proxy.fileno() >= 0).admit(ours)
+        assert peers.report()["refused"] == {"server": 1}
 
 
 def test_the_kernel_names_owner_and_inode() -> None:
