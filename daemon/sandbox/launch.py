@@ -144,6 +144,7 @@ class Sandboxes:
         self._children, self._around, self._turn = children, around, trio.Lock()
         self._nursery: trio.Nursery
         self._forker: tuple[ChildProcess, socket.socket] | None = None
+        self._data: list[str] = []  # the data of each run of an instance: the one before may still end
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[Self]:
@@ -213,10 +214,11 @@ class Sandboxes:
         # The stub leaves for its namespaces meanwhile.
         stub = trio.from_thread.run(self.fork, given) if has_network else None
         made = policy.resolve(server, rules, around, path)
+        if server.instance:
+            self._data.append(made.data)
+            held.callback(self._leave, made.data)
         for directory in made.own.values():
             os.makedirs(directory, mode=0o700, exist_ok=True)  # noqa: PTH103 - pathlib takes 7 ms
-        if server.instance:
-            held.callback(_remove_empty, made.data)
         # The stub and bubblewrap are no part of the sandbox: they must load no library of the server's.
         loading = {name: value for name, value in env.items() if name.startswith(("LD_", "GLIBC_"))}
         inside = {name: value for name, value in env.items() if name not in loading} | {DATA: made.data}
@@ -240,6 +242,12 @@ class Sandboxes:
         return SandboxedStart(
             words=words, env=inside, passed=passed, given=given, listening=listening, status=status, stub=stub
         )
+
+    def _leave(self, data: str) -> None:
+        self._data.remove(data)
+        if data not in self._data:
+            with suppress(OSError):  # it is not empty
+                os.rmdir(data)  # noqa: PTH106 - as above
 
 
 class Stub(NamedTuple):
@@ -290,11 +298,6 @@ async def _tried(environ: Mapping[str, str]) -> CannotStart | None:
                 return policy.unmade(f"bubblewrap did not make a sandbox within {PROBE_SECONDS:g} seconds")
         except (CannotStart, ConnectionLost) as error:
             return error if isinstance(error, CannotStart) else policy.unmade(str(error))
-
-
-def _remove_empty(directory: str) -> None:
-    with suppress(OSError):
-        os.rmdir(directory)  # noqa: PTH106 - as above
 
 
 def _requirements(path: str | None) -> tuple[list[str], bytes]:

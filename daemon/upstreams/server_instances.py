@@ -144,7 +144,7 @@ def configured(server: Server, holder: Holder, label: str) -> Server:
     """The configuration of an instance: the server's, with ${workspace} replaced."""
     workspace, own = holder.workspace, Instance(label=label, workspace=holder.workspace)
     if server.shared_by is Share.SESSION:
-        session = holder.session if isinstance(holder.session, str) else f"#{holder.number} {LIFE}"
+        session = holder.session if isinstance(holder.session, str) else f"#{holder.number or label} {LIFE}"
         own = attrs.evolve(own, capabilities=holder.capabilities, session=f"{session} {workspace or ''}")
     cwd = server.cwd
     if cwd is None and server.type is TransportType.STDIO:

@@ -11,7 +11,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -169,6 +169,17 @@ async def test_each_instance_has_its_own_tmp_and_its_own_data(home: Path, mode: 
             found.append((await run.output()).decode().split("\n")[:2])
             await run.child.process.wait()
     assert found == [["False", "False"]] * 3 + [["False", "True"]]
+
+
+async def test_an_instances_empty_data_stay_while_its_next_run_has_them(home: Path) -> None:
+    server = attrs.evolve(server_of("true", wish=SandboxMode.STRICT), instance=Instance(label="s#1"))
+    async with AsyncExitStack() as former:
+        await former.enter_async_context(sandboxed(server, home))
+        async with sandboxed(server, home) as start:
+            await former.aclose()
+            data = start.env["MCPD_DATA_DIR"]
+            assert os.path.isdir(data)  # noqa: ASYNC240, PTH112 - a test may wait
+        assert not os.path.isdir(data)  # noqa: ASYNC240, PTH112 - as above
 
 
 async def test_a_program_in_strict_mode_finds_an_empty_home_and_no_network(home: Path) -> None:

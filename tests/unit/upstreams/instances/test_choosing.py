@@ -97,8 +97,8 @@ def test_what_is_configured_is_kept() -> None:
 def test_a_sessions_instance_is_told_apart_from_those_of_other_daemons_lives(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def session_of(client: Holder) -> str:
-        made = configured(server(share=Share.SESSION), client, "s#12").instance
+    def session_of(client: Holder, label: str = "s#12") -> str:
+        made = configured(server(share=Share.SESSION), client, label).instance
         assert made is not None
         return made.session
 
@@ -106,6 +106,8 @@ def test_a_sessions_instance_is_told_apart_from_those_of_other_daemons_lives(
     before, keyed = session_of(connection), session_of(holder())
     assert session_of(connection) == before != session_of(holder(session=object(), number=13))
     assert session_of(holder(workspace="/x")) != keyed
+    command = holder(session=("operator", object()), number=0)
+    assert session_of(command, "s#0") != session_of(command, "s#0.2")
     monkeypatch.setattr(server_instances, "LIFE", "another")
     assert session_of(connection) != before
     assert session_of(holder()) == keyed
