@@ -246,6 +246,11 @@ class LineMaker:
                 self.end()
         return chained(records, seq, prev)
 
+    @property
+    def idle_left(self) -> float:
+        """Seconds until the process is to end; infinite without one."""
+        return inf if self._running is None else max(0.0, self.rests_at - time.monotonic())
+
     def end(self) -> None:
         """End the process, which keeps nothing."""
         running, self._running = self._running, None
@@ -365,11 +370,11 @@ class Audit:
             logger.error("{} records of the audit are lost", len(self._waiting) + len(self._bodies))
 
     def _next_look(self) -> float:
-        """Seconds until a sync to disk or a copy of the head is due."""
+        """Seconds until a sync to disk, a copy of the head or the end of the idle process is due."""
         if self.chain is None or self.chain.head == self._kept:
-            return inf
+            return self._maker.idle_left
         due = self._kept_at + HEAD_SECONDS if self.chain.is_synced else self._synced_at + SYNC_SECONDS
-        return max(0.0, due - trio.current_time())
+        return min(self._maker.idle_left, max(0.0, due - trio.current_time()))
 
     async def _round(self, *, opening: bool = False, last: bool = False) -> bool:
         """Write, sync and copy whatever is due; returns whether the disk accepted it. `opening`: only write."""

@@ -13,7 +13,7 @@ import trio
 
 from daemon.audit import audit_log
 from daemon.audit.audit_files import files
-from daemon.audit.audit_log import MANY, Audit, LineMaker
+from daemon.audit.audit_log import IDLE_SECONDS, MANY, Audit, LineMaker
 from daemon.audit.inspection import verify
 from daemon.audit.record import CallMembers, ChainHead, chained
 from daemon.config.tuning import AuditKeys
@@ -128,6 +128,7 @@ async def test_a_chain_of_many_calls_is_intact_and_its_process_ends_when_idle_or
         audit.note(*call(number))
     assert await audit._round()
     assert len(pids()) == 1
+    assert audit._next_look() <= IDLE_SECONDS
     if not last:
         audit._maker.rests_at = 0.0
         assert await audit._round()
