@@ -127,7 +127,7 @@ class FileWatch:
         """Note one path or address of a call; raises `OSError` if it cannot be read."""
         given = arguments[look.flags]
         if use := _OF_SOCKETS.get(look.use):
-            self._addressed(_memory(pid, arguments[look.path], min(given, _ADDRESS_BYTES)), use)
+            self._addressed(pid, _memory(pid, arguments[look.path], min(given, _ADDRESS_BYTES)), use)
             return
         path = _memory(pid, arguments[look.path], _PATH_BYTES).partition(b"\0")[0]
         if not path:
@@ -136,8 +136,7 @@ class FileWatch:
             given = int.from_bytes(_memory(pid, given, 8), sys.byteorder)
         holder = _HERE if look.directory < 0 else arguments[look.directory] & _INT
         holding = b"cwd" if holder == _HERE else b"fd/%d" % holder
-        base = b"/" if path.startswith(b"/") else os.readlink(b"/proc/%d/%b" % (pid, holding))
-        self._used(os.fsdecode(os.path.join(base, path)), _use(look.use, given))
+        self._used(_whole(pid, path, holding), _use(look.use, given))
 
     def _used(self, path: str, use: Use) -> None:
         """Note a path that exists or may be created; a path looked up in vain is not needed."""
@@ -155,11 +154,12 @@ class FileWatch:
         if len(self._paths) > self._most:
             self._paths = folded(self._paths)
 
-    def _addressed(self, address: bytes, use: Use) -> None:
+    def _addressed(self, pid: int, address: bytes, use: Use) -> None:
         """Note a socket's file, or an address outside: a server that connects directly ignores proxies."""
         family = int.from_bytes(address[:2], sys.byteorder)
-        if family == socket.AF_UNIX and address[2:3] != b"\0":
-            self._used(os.fsdecode(address[2:].partition(b"\0")[0]), use)
+        # One without a name, or with an abstract name, has no file.
+        if family == socket.AF_UNIX and (path := address[2:].partition(b"\0")[0]):
+            self._used(_whole(pid, path), use)
         if family not in _FAMILIES or use is not Use.CONNECT:
             return
         start, size = _FAMILIES[socket.AddressFamily(family)]
@@ -175,6 +175,12 @@ def folded(paths: Mapping[str, Use]) -> dict[str, Use]:
         holder = os.path.dirname(path)
         found[holder] = found.get(holder, Use(0)) | use | Use.DIRECTORY
     return found
+
+
+def _whole(pid: int, path: bytes, holding: bytes = b"cwd") -> str:
+    """A path of a process, whose link `holding` leads to the directory where relative paths begin."""
+    base = b"/" if path.startswith(b"/") else os.readlink(b"/proc/%d/%b" % (pid, holding))
+    return os.fsdecode(os.path.join(base, path))
 
 
 def _memory(pid: int, place: int, size: int) -> bytes:

@@ -123,6 +123,19 @@ socket.socket(socket.AF_UNIX).bind(sys.argv[1] + ".own")
     assert seen.paths[str(place / "sock.own")] == Use.WRITE
 
 
+async def test_a_socket_s_name_begins_in_the_program_s_directory_and_no_name_is_no_file(place: Path) -> None:
+    code = """
+import os, socket, sys
+os.chdir(sys.argv[1])
+for name in ("own", ""):
+    socket.socket(socket.AF_UNIX).bind(name)
+"""
+    seen = await watched(FileWatch(MACHINE), sys.executable, "-I", "-S", "-c", code, str(place))
+    assert seen.paths[str(place / "own")] == Use.WRITE
+    written = {path for path, use in seen.paths.items() if Use.WRITE in use}
+    assert not {str(Path.cwd()), str(Path.cwd() / "own")} & written
+
+
 async def test_paths_are_bounded_and_become_their_directories(place: Path) -> None:
     code = "import os, sys\nfor number in range(300): open(f'{sys.argv[1]}/{number % 3}-{number}', 'w').close()"
     seen = await watched(FileWatch(MACHINE, most=200), sys.executable, "-I", "-S", "-c", code, str(place))
