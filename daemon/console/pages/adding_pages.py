@@ -94,7 +94,9 @@ async def _add(viewer: Viewer, fields: Mapping[str, str]) -> Notice:
     options += ["--dry-run"] if asks else ["--yes", *[f"--shown={again}"] * is_offer]
     printed = await run_line(viewer.context, words, given, options=options)
     added = [name for name in {*viewer.context.catalog.servers} - servers if f"added {name} to" in printed.text]
-    leads_to = server_page(added[0]) if added else "" if printed.status or asks else "/servers"
+    # An entry may stay although the daemon has not taken it, or its server does not come up.
+    stays = not printed.status or re.search(r"^added \S+ to ", printed.text, re.MULTILINE)
+    leads_to = server_page(added[0]) if added else "/servers" if stays and not asks else ""
     undo = await way_back(viewer.context.facts, added[0]) if added else None
     # In the first column: a description cannot name another digest.
     shown = re.search(r"^mcpd: `--shown (\w+)`", printed.text, re.MULTILINE)

@@ -115,6 +115,15 @@ async def test_a_registrys_server_is_shown_before_it_is_added_and_nothing_else_t
     ]  # fmt: skip
 
 
+async def test_an_entry_that_stays_though_the_daemon_did_not_take_it_is_not_told_as_not_added(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said = "added x to /c/mcpd.json\nmcpd: the daemon did not accept it: $.lazy\nmcpd: it stays"
+    monkeypatch.setattr(adding_pages, "run_line", Lines(Printed(1, said)))
+    told = await ADD.act(viewer_of(OperatorStage().context()), {"what": "x"})
+    assert told == Notice(said, is_error=True, leads_to="/servers")
+
+
 async def test_registries_are_searched_for_words_by_who_may_change_things(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
