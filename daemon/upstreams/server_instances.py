@@ -348,7 +348,7 @@ class ServerInstances:
         now = attrs.evolve(now, restarts=now.restarts + self._restarts)
         if now.state in SERVING:
             self.failed = None
-        elif self.failed is not None and now.state is ServerState.DORMANT:
+        elif self.failed is not None and now.state is ServerState.DORMANT and not self.off:
             now = attrs.evolve(now, why=self.failed[0].why)
         if self.off:
             since = self.status.since if self.status.state is ServerState.DISABLED else now.since

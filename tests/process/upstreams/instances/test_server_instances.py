@@ -552,6 +552,15 @@ async def test_one_that_does_not_come_up_is_tried_once_and_again_for_a_client(tm
         assert len(runs(tmp_path)) > 1
 
 
+async def test_a_failed_first_list_is_no_cause_of_a_server_that_is_switched_off(tmp_path: Path) -> None:
+    async with house(tmp_path, of(s={"command": "/absent", "share": "session"})) as home:
+        await over(home)
+        for off, cause in ((True, None), (False, "command-not-found")):
+            home.tree.registry.tell(Switched(off=frozenset({("s", "")} if off else ())))
+            await home.wait_state("s", ServerState.DISABLED if off else ServerState.DORMANT)
+            assert home.tree.registry.catalog.value.servers["s"].status.why.cause == cause
+
+
 async def test_the_instance_that_lists_makes_room_for_a_client_s(tmp_path: Path) -> None:
     silent = scripted(on={"initialize": {"never": True}, "server/discover": {"never": True}})
     deaf = {**silent, "share": "workspace", "limits": {"instances": 1}}
