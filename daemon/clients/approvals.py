@@ -154,20 +154,21 @@ def may_send(call: ClientCall, tool: Tool, arguments: Buffer) -> bool:
     Raises `PermissionDenied` if the user cannot be asked or has agreed to another call, and `Overloaded` if
     too many calls wait for their users.
     """
-    context, session = call.calls.context, call.request.session
-    if call.agreed == _identity(tool) or session.state.grants.covers(tool, trio.current_time()):
+    context, session, identity = call.calls.context, call.request.session, _identity(call, tool)
+    if call.agreed == identity or session.state.grants.covers(tool, trio.current_time()):
         return True
     if call.agreed is not None:
         text = f"{label_of(tool)} has changed since the user agreed. Nothing was sent: call it again."
         raise PermissionDenied(text, tool=tool.name, server=tool.server)
-    if STATE in call.others and context.agreed.take(owner_of(call), _identity(tool)):
-        call.agreed = _identity(tool)
+    if STATE in call.others and context.agreed.take(owner_of(call), identity):
+        call.agreed = identity
         return True
     if not can_elicit(call, "form"):
         raise _cannot_be_asked(call, tool)
     redact, profile = context.redact.of(tool.server), session.selection.profile
     params = question(tool, arguments, redact, profile, session=_has_session(call))
-    if not _ask(call, (tool.server, tool.name), params, partial(_refusal, call, tool), partial(_take, tool)):
+    take = partial(_take, tool, identity)
+    if not _ask(call, (tool.server, tool.name), params, partial(_refusal, call, tool), take):
         text = "too many calls wait for their users. Nothing was sent: try again later."
         raise Overloaded(text, bound="calls that wait for their users")
     return False
@@ -207,8 +208,14 @@ def _ask(call: ClientCall, about: tuple[str, str], params: Raw, refusal: Refusal
     return True
 
 
-async def _take(tool: Tool, call: ClientCall, choice: Choice) -> None:
-    """Apply the user's choice to a call; None has the user asked again. Raises PermissionDenied if refused."""
+async def _take(tool: Tool, asked: tuple[str, ...], call: ClientCall, choice: Choice) -> None:
+    """Apply the user's choice to a call; None has the user asked again. Raises PermissionDenied if refused.
+
+    `asked` is the identity of the tool when the user was asked.
+    """
+    if choice in {UserChoice.ONCE, UserChoice.SESSION} and asked != _identity(call, tool):
+        call.agreed = asked  # refuses the call: the server's name means another program by now
+        return
     bound = logger.bind(session=call.calls.client.number, server=tool.server)
     if choice is UserChoice.SESSION and _has_session(call):
         call.request.session.state.grants.allow(tool, user_of(call))
@@ -221,7 +228,7 @@ async def _take(tool: Tool, call: ClientCall, choice: Choice) -> None:
     if choice is not None:
         lasts = "session" if choice is UserChoice.SESSION else "once"
         _note(call, EventKind.ALLOWED, tool.server, tool.name, lasts=lasts)
-    call.agreed = None if choice is None else _identity(tool)
+    call.agreed = None if choice is None else asked
 
 
 AGAIN_SECONDS = 30.0
@@ -312,8 +319,9 @@ def _has_session(call: ClientCall) -> bool:
     return call.calls.client.principal.keeps or call.request.key is not None
 
 
-def _identity(tool: Tool) -> tuple[str, ...]:
-    return tool.server, tool.name, tool.schema_hash
+def _identity(call: ClientCall, tool: Tool) -> tuple[str, ...]:
+    entry = call.calls.context.catalog.value.config.mcp_servers.get(tool.server)
+    return tool.server, tool.name, tool.schema_hash, "" if entry is None else entry.identity
 
 
 def _cannot_be_asked(call: ClientCall, tool: Tool) -> PermissionDenied:

@@ -37,9 +37,9 @@ def call_of(surface: str, tool: str = "echo", args: Any = None) -> dict[str, Any
             return {"name": tool, "arguments": args}
 
 
-def configure(stage: Stage, *rules: Any, surface: str = "category") -> None:
-    """A reload with other rules."""
-    servers = {name: {"command": "unused"} for name in ("alpha", "beta")}
+def configure(stage: Stage, *rules: Any, surface: str = "category", command: str = "unused") -> None:
+    """A reload with other rules, or another program."""
+    servers = {name: {"command": command} for name in ("alpha", "beta")}
     profile = {"surface": surface, "permissions": list(rules), "autoLoad": True}
     config = config_of({"mcpServers": servers, "profiles": {"default": profile}})
     stage.learn(Configured(config=config, now=time.time()))

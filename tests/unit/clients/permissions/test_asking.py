@@ -175,6 +175,18 @@ async def test_what_holds_when_the_user_has_agreed_decides(stage: Stage, client:
     assert not stage.alpha.sent
 
 
+async def test_who_was_asked_about_a_program_has_agreed_to_no_other_of_its_name(
+    stage: Stage, client: Client
+) -> None:
+    await call(client)
+    question = await agreeing.asked(client)
+    agreeing.configure(stage, agreeing.ASKS, command="other")
+    await agreeing.reply(client, question, agreeing.accept("allow for this session"))
+    await agreeing.answer_to(client)
+    assert not any(each.grants for each in (*stage.sessions.own, *stage.sessions.named.values()))
+    assert not stage.alpha.sent
+
+
 async def test_a_call_in_line_is_asked_about_if_a_reload_says_so(nursery: trio.Nursery) -> None:
     stage = agreeing.stage_of("category", {"match": "alpha/echo", "then": "allow"})
     client = await agreeing.greeted(stage, nursery)
