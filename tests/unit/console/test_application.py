@@ -21,6 +21,7 @@ from daemon.console import access, application
 from daemon.console.application import COMMENT_SECONDS, MAX_FIELDS, MAX_STREAMS
 from daemon.console.console import Console
 from daemon.console.page import Fragment, Notice
+from daemon.console.pages.tool_pages import MAX_ARGUMENTS
 from daemon.console.rendering import (
     FORM_TOKEN,
     HERE,
@@ -290,6 +291,15 @@ async def test_who_may_only_look_changes_nothing(desk: Desk) -> None:
     assert answer.status == 403
     assert "change nothing" in answer.text
     assert desk.shown.done == []
+
+
+async def test_a_form_of_a_tool_with_the_most_arguments_is_read(desk: Desk) -> None:
+    browser = desk.browser()
+    fields = {f"argument-{number}": "" for number in range(MAX_ARGUMENTS)}
+    token = (await browser.get("/ui/list")).form_token
+    await browser.post("/ui/list/x/do", {"form_token": token, "hash": "", "back": "", **fields})
+    [(_viewer, done)] = desk.shown.done
+    assert fields.items() <= done.items()
 
 
 async def test_what_no_page_of_ours_sends_is_refused(desk: Desk) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from daemon.catalog.loaded import Loaded, LoadedTool, SessionRecord, Source
 from daemon.clients.sessions import SessionState
-from daemon.console.application import MAX_FIELDS
 from daemon.console.page import ConsolePage, Notice
 from daemon.console.pages import tool_pages
 from daemon.console.pages.server_pages import SERVER
@@ -242,10 +241,6 @@ async def test_a_field_that_is_nested_too_deeply_is_refused_like_any_other_that_
     fields = {"hash": context.entry_of("alpha").all_tools["one"].schema_hash, "argument-0": "[" * 100_000}
     with pytest.raises(InvalidArguments, match="x is not JSON"):
         await CALL_TOOL.act(viewer_of(context, server="alpha", tool="one"), fields)
-
-
-def test_a_form_of_a_tool_with_the_most_arguments_is_read() -> None:
-    assert tool_pages.MAX_ARGUMENTS + 10 < MAX_FIELDS
 
 
 async def test_a_form_of_a_tool_that_has_changed_calls_nothing() -> None:
