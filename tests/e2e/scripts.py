@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import select
 import subprocess
 import sys
@@ -163,7 +164,8 @@ def refusal(result: Json) -> Json:
     """The error in the result of a call that must have been refused."""
     assert result["isError"] is True, result
     error: Json = result["structured"]["error"]
-    assert result["text"].startswith(f"{error['code']}: {error['message']}")
+    first = re.escape(f"{error['code']}: {error['message']}")
+    assert re.fullmatch(rf"{first}(\n(definition|schema|printed): .+)*", result["text"]), result
     return error
 
 

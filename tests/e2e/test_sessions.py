@@ -11,7 +11,7 @@ import pytest
 from tests.damages import rows
 from tests.e2e.harness import Daemon, RawClient, changeable, running, serving
 from tests.e2e.loading import META_TOOLS
-from tests.e2e.scripts import CHANGED, LIST, Clients, call, names
+from tests.e2e.scripts import CHANGED, LIST, Clients, call, names, refusal
 from tests.scripted_server import tool
 from tests.waiting import eventually
 
@@ -273,7 +273,5 @@ def sessions(daemon: Daemon) -> list[dict[str, Any]]:
 def refused(client: RawClient, name: str = "read") -> dict[str, Any]:
     """The error that a call is answered with; its text says the same."""
     answer = client.call(name, {"path": "x"})
-    assert answer["isError"] is True, answer
-    error: dict[str, Any] = answer["structuredContent"]["error"]
-    assert answer["content"][0]["text"].startswith(f"{error['code']}: {error['message']}")
-    return error
+    text = answer["content"][0]["text"]
+    return refusal({"isError": answer["isError"], "structured": answer["structuredContent"], "text": text})
