@@ -108,8 +108,8 @@ def test_servers_of_the_same_user_cannot_read_arguments_in_the_process(
 
 def test_the_process_ends_with_the_daemon(maker: LineMaker, pids: Callable[[], frozenset[int]]) -> None:
     eventually(lambda: has_started(maker))
-    maker._running.wait()
-    assert maker._running.process.returncode == 0
+    maker._running.connection.close()
+    assert maker._running.process.wait(PATIENCE) == 0
 
 
 @pytest.mark.parametrize("last", [False, True])

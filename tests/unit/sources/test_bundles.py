@@ -9,11 +9,13 @@ import os
 import stat
 import zipfile
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 import attrs
 import pytest
+import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +28,7 @@ from daemon.sources.offers import ServerOffer, SourceTrouble, filled, missing
 from tests.unit.cases import cases
 from tests.unit.checks.scenes import NOBODY, as_somebody_else
 from tests.unit.sources.packing import Entry, bundled, manifest, packed
+from tests.waiting import in_time
 
 KEY = "sk-of-the-machine-and-of-no-bundle"
 
@@ -131,10 +134,11 @@ def test_what_is_no_bundle_is_refused(content: bytes, take: Taking) -> None:
         bundles.taken(take.directory / "none.mcpb", environ=take.environ)
 
 
-def test_a_pipe_in_the_place_of_a_bundle_is_refused_at_once(tmp_path: Path) -> None:
+async def test_a_pipe_in_the_place_of_a_bundle_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(pipe := tmp_path / "tool.mcpb")
+    taken = partial(bundles.taken, pipe, environ={"HOME": str(tmp_path)})
     with pytest.raises(SourceTrouble, match="nothing is unpacked"):
-        bundles.taken(pipe, environ={"HOME": str(tmp_path)})
+        await in_time(trio.to_thread.run_sync(taken, abandon_on_cancel=True))
 
 
 def test_another_hash_is_refused_and_the_right_one_is_not(take: Taking) -> None:
