@@ -14,7 +14,6 @@ from tests.waiting import run_to_end
 
 MACHINE = os.uname().machine
 COLUMN = MACHINES.index(MACHINE)
-WAIT = 60
 
 CALLS = """
 import ctypes, json, os, sys

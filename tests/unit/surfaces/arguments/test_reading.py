@@ -143,7 +143,7 @@ def test_arguments_that_are_very_large_are_not_looked_into() -> None:
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(-1e9, 1e9) | st.text(max_size=10),
+    st.none() | st.booleans() | st.integers() | st.floats(-1e308, 1e308) | st.text(max_size=10),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(st.sampled_from(["path", "limit", "args", "arguments", "x"]), inner, max_size=3)

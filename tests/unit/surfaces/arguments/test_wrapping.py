@@ -183,7 +183,7 @@ def test_a_call_that_takes_a_closer_look_is_left_to_its_surface(meta_tool: str, 
 
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(-1e9, 1e9) | st.text(max_size=5),
+    st.none() | st.booleans() | st.integers() | st.floats(-1e308, 1e308) | st.text(max_size=5),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(st.sampled_from(["path", "limit", "of", "args", "input", "x"]), inner, max_size=3)
