@@ -123,9 +123,7 @@ def _write(found: FoundFile, content: bytes, before: os.stat_result | None, mode
             os.fsync(descriptor)
         now = look(found.path)
         if (now.target, now.identity, now.content) != (target, found.identity, found.content):
-            raise DocumentError(
-                f"{found.path} was written by somebody else at this moment; nothing was changed: try again"
-            )
+            raise DocumentError(f"{found.path} {_MEANWHILE}")
         if before is None:
             _put_where_nothing_is(beside, target)
         else:
@@ -135,11 +133,14 @@ def _write(found: FoundFile, content: bytes, before: os.stat_result | None, mode
     _settle(target.parent)
 
 
+_MEANWHILE = "was written by somebody else at this moment; nothing was changed: try again"
+
+
 def _put_where_nothing_is(beside: Path, target: Path) -> None:
     try:
         target.hardlink_to(beside)
     except FileExistsError:
-        raise
+        raise DocumentError(f"{target} {_MEANWHILE}") from None
     except OSError:  # a file system without links
         beside.replace(target)
 

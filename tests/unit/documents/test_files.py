@@ -3,6 +3,7 @@
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,6 +48,21 @@ def test_what_somebody_else_has_written_meanwhile_is_not_lost(before: bytes | No
         replace(found, b"ours")
     assert path.read_bytes() == b"theirs"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_first_file_that_somebody_else_writes_at_the_last_moment_is_told_as_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, link = tmp_path / "x.json", os.link
+
+    def late(*names: Any, **more: Any) -> None:
+        path.write_bytes(b"theirs")
+        link(*names, **more)
+
+    monkeypatch.setattr(os, "link", late)
+    with pytest.raises(DocumentError, match=r"written by somebody else at this moment.*try again"):
+        replace(look(path), b"ours")
+    assert path.read_bytes() == b"theirs"
 
 
 def test_what_is_no_configuration_is_refused_with_its_reason(tmp_path: Path) -> None:
