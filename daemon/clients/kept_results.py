@@ -136,7 +136,7 @@ class KeptResults:
         held = Counter[tuple[object, ...]]()
         for each, (size, _used) in self._kept.items():
             held[each[:-1]] += size
-        while held.total() + len(whole) > MAX_ALL_BYTES:
+        while (total := held.total()) and total + len(whole) > MAX_ALL_BYTES:
             most = max(held, key=held.__getitem__)
             oldest = next(each for each in self._kept if each[:-1] == most)
             held[most] -= self._kept[oldest][0]

@@ -141,6 +141,8 @@ async def test_all_sessions_together_have_a_bound_and_the_largest_lose_their_old
     large = [await keep(results, call(client, key)) for key in ("b", "b", "b", "c", "b", "d")]
     kept = [each for each in (*small, *large) if each in stored(results)]
     assert kept == [*small, *large[2:]]
+    monkeypatch.setattr(kept_results, "MAX_ALL_BYTES", 1)
+    assert [await keep(results, call(client))] == list(stored(results))
 
 
 async def leap(clock: MockClock, seconds: float, done: Callable[[], bool]) -> None:
