@@ -215,7 +215,7 @@ class Sandboxes:
         stub = trio.from_thread.run(self.fork, given) if has_network else None
         made = policy.resolve(server, rules, around, path)
         if server.instance:
-            self._data.append(made.data)
+            trio.from_thread.run_sync(self._data.append, made.data)  # `_leave` may be between look and removal
             held.callback(self._leave, made.data)
         for directory in made.own.values():
             os.makedirs(directory, mode=0o700, exist_ok=True)  # noqa: PTH103 - pathlib takes 7 ms
