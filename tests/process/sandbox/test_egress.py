@@ -417,6 +417,7 @@ async def test_a_slow_name_ends_in_time_and_its_thread_still_counts(
         for each in found:
             nursery.start_soon(each.read)
         await until(lambda: proxied.egress._lookups.statistics().tasks_waiting == len(hosts) - egress.LOOKUPS)
+        await until(lambda: len(names.asked) == egress.LOOKUPS)
         await leap(mock_clock, egress.LOOKUP_SECONDS, lambda: all(each.ended for each in found))
         assert all(each.data.startswith(b"HTTP/1.1 504 mcpd could not resolve slow") for each in found)
         assert len(names.asked) == egress.LOOKUPS
