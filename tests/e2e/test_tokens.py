@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.harness import INITIALIZE, Daemon, free_port, running
+from tests.e2e.harness import INITIALIZE, Daemon, free_port, running, scripted
 from tests.waiting import WAIT, eventually
 
 ASKED = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": INITIALIZE})
@@ -52,7 +52,12 @@ def served() -> Iterator[Served]:
     port = free_port()
     config: dict[str, Any] = {
         "listen": {"http": {"address": f"127.0.0.1:{port}"}},
-        "profiles": {"reader": {}, "writer": {}},
+        "mcpServers": {"notes": scripted(tools=["echo"])},
+        "profiles": {
+            "default": {"permissions": [{"match": "notes/echo", "then": "ask"}]},
+            "reader": {},
+            "writer": {},
+        },
         "metrics": {"enabled": True},
     }
     with running(config, level="DEBUG") as daemon, ExitStack() as links:
@@ -99,6 +104,17 @@ def test_a_revoked_token_lets_nobody_in_and_ends_what_it_had_open(served: Served
     assert served.status(before) == 401
     assert opened[1].read().startswith(b":")
     assert served.status(served.token()) == 200
+
+
+def test_what_a_token_was_allowed_ends_with_it_also_for_a_later_one_of_its_name(served: Served) -> None:
+    for allowed in (["notes/echo"], []):
+        assert served.status(served.token("new", "ann"), mcpd_session="s") == 200
+        if allowed:
+            served.daemon.ready()
+            served.daemon.run("allow", "token ann: s", "notes/echo")
+        listed = json.loads(served.daemon.run("allow", "token ann: s", "--json"))
+        assert [each["tool"] for each in listed["allowed"]] == allowed
+        served.daemon.run("token", "revoke", "ann")
 
 
 def test_refusals_are_counted_and_no_token_is_in_the_log(served: Served) -> None:

@@ -290,7 +290,7 @@ async def call(it: Stage, second: SecondConnection, tool: str) -> Any:
 
 
 async def test_a_handshake_client_is_served_by_a_child_of_its_era_and_the_others_by_the_first() -> None:
-    async with stage(both()) as it:
+    async with stage(both(limits={"in_flight": 1})) as it:
         await it.ready()
         second = second_of(it)
         with pytest.raises(UpstreamUnavailable):
@@ -302,10 +302,11 @@ async def test_a_handshake_client_is_served_by_a_child_of_its_era_and_the_others
         assert it.one.pid != theirs
         # Both processes are the server's.
         assert list(it.one.children) == [it.one.pid, theirs]
-        key = second.send(tool_call("sleep", b'{"seconds": 600}'), Answer())
-        assert it.one.in_flight == 1
-        it.one.cancel(key, "the client has left")
-        assert it.one.in_flight == 0
+        keys = [second.send(tool_call("sleep", b'{"seconds": 600}'), Answer()) for _ in range(2)]
+        assert (it.one.in_flight, it.one.queued) == (2, 1)
+        for key in keys:
+            it.one.cancel(key, "the client has left")
+        assert (it.one.in_flight, it.one.queued) == (0, 0)
         second.close()
         assert list(it.one.children) == [it.one.pid]
 

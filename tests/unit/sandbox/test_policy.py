@@ -235,7 +235,12 @@ def test_the_data_of_a_sessions_instance_is_of_the_session_and_not_of_its_connec
     def data_of(label: str, session: str) -> str:
         return policy_of(home, instance=Instance(label=label, session=session)).data
 
-    assert data_of("s#1", "ann") == data_of("s#2", "ann") != data_of("s#1", "bob")
+    data = Path(data_of("s#1", "ann"))
+    assert str(data) == data_of("s#2", "ann") != data_of("s#1", "bob")
+    others = data.with_name(hashlib.sha256(b"s#1").hexdigest()[:16])
+    others.mkdir(parents=True)
+    assert data_of("s#1", "ann") == str(data)
+    assert (data.exists(), others.exists()) == (False, True)
 
 
 def test_the_caches_of_other_packages_are_others_and_follow_neither_a_version_nor_a_name(home: Path) -> None:
