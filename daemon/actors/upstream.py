@@ -136,6 +136,8 @@ class UpstreamActor:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(connection.run)
                 nursery.start_soon(self._await_end)
+                if self._second is not None:
+                    nursery.start_soon(self._second.keep)
                 try:
                     self.access.greeting = await self._greeter.greet(
                         connection, self._server.timeouts, installs=self._may_install
@@ -159,7 +161,7 @@ class UpstreamActor:
     async def _serve(self, connection: UpstreamConnection, greeting: Greeting, lifecycle: Lifecycle) -> None:
         self.access.is_modern = greeting.era is Era.MODERN
         if not self.access.is_modern:
-            self.access.second = None
+            self.access.second, self.access.has_both_eras = None, False
         self.access.has_resources = "resources" in greeting.others
         self.access.log.say("INFO", f"speaks MCP {greeting.version}: {greeting.server_info}")
         if greeting.dropped:
@@ -181,8 +183,6 @@ class UpstreamActor:
             self._may_install = False
             self._greeter.is_up()
             self._may_renew = True
-            if self._second is not None and self.access.is_modern:
-                nursery.start_soon(self._second.keep)
             self.access.pings = pings = Keepalive(connection, self._server.timeouts, self._report)
             nursery.start_soon(self._keep_alive, self.access.pings, greeting.era)
             flush = self._context.outbox.flush

@@ -85,6 +85,9 @@ class SecondConnection:
 
     async def wake(self) -> bool:
         """Open the connection once the server is up; if that fails, calls use the first connection."""
+        if self._first.has_both_eras:
+            # Both open at once: the first one's answer would say nothing new.
+            self._wanted.set()
         if not await self._first.wake():
             return False
         if self._first.second_admission is None and not self._goes_over_first:
@@ -107,6 +110,9 @@ class SecondConnection:
     async def keep(self) -> None:
         """Open the connection when needed, until the first one ends: a new process may speak another era."""
         self._refused_until = -math.inf
+        if self._first.opens_both:
+            self._first.opens_both = False
+            self._wanted.set()
         while True:
             await self._wanted.wait()
             self._is_open = True
@@ -119,6 +125,7 @@ class SecondConnection:
                     raise
                 if isinstance(plain, ProtocolFault):
                     # It speaks the modern era only, which no later attempt changes.
+                    self._first.has_both_eras = False
                     self._refuse(math.inf)
                     self._first.log.say("INFO", f"has no connection for clients of older revisions: {plain}")
                 else:
@@ -141,6 +148,7 @@ class SecondConnection:
             connection.given_up.seconds = timeouts.call
             limits, first = self._context.server.limits, self._first
             first.second_admission = Admission(first.name, connection, limits, apart=first.apart)
+            first.has_both_eras = True
             self._settled.set()
             nursery.start_soon(keep_expiring, first.second_admission, timeouts, self._context.outbox.flush)
             self.pings = Keepalive(connection, timeouts, self._on_change)

@@ -309,8 +309,12 @@ def last_use_of(server: Server) -> LastUse | None:
 
 
 def succeed(actor: UpstreamAccess, old: UpstreamAccess) -> None:
-    """Pass the counts and stderr of the actor with the earlier configuration on to the new one."""
+    """Pass what is known of the actor with the earlier configuration on to the new one."""
     actor.stats, actor.stderr = old.stats, old.stderr
+    program, before = ((each.server.command, each.server.args, each.server.url) for each in (actor, old))
+    if program == before:
+        # Another one may have to be downloaded first, which two processes must not do at once.
+        actor.has_both_eras, actor.opens_both = old.has_both_eras, old.second_admission is not None
     actor.record = _recorded(actor)
     actor.stderr.begin(old.child.status.runs)
 
@@ -352,6 +356,8 @@ class UpstreamAccess:
         """The admission to the first connection, while the connection takes calls."""
         self.second_admission: Admission | None = None
         """The admission to the second connection (`second`)."""
+        self.has_both_eras = self.opens_both = False
+        """Whether a second connection has opened before; whether the next start opens one without a call."""
         self.stats, self.noise, self.stderr = CallStats(), Noise(), StderrTail()
         self.apart = Apart(server.label)
         self.log = RunLog(server.label, stable_after=server.restart.stable_after, wall=wall)
