@@ -122,34 +122,6 @@ async def granted(
     raise NoLogin("nobody typed the code in time: begin again, and type the new code")
 
 
-def not_registered(server: str, issuer: str | None, redirect: str, last: httpx2.Response | None) -> str:
-    """Explain that no client is registered; without an `issuer`, no metadata was found."""
-    if issuer is None:
-        return (
-            f"{server} does not say how to log in to it: it publishes no OAuth metadata. If it wants a token"
-            " that you have, write that into its headers"
-        )
-    return (
-        f"{issuer} does not register mcpd as a client{answered(last)}: register it there by hand, with the"
-        f" redirect URI {redirect}, and write its clientId and that redirectPort into 'oauth' of {server}"
-    )
-
-
-def not_trusted(server: str, expected: str, unwell: httpx2.Response | None, *, was_asked: bool) -> str:
-    """Explain any other failure: `unwell` is a temporary fault; `was_asked` says that the user saw the page."""
-    if was_asked:
-        return (
-            "an authorization server that mcpd had not asked has answered: no code was sent to either;"
-            " begin again, and find out who runs them"
-        )
-    if unwell is not None:
-        return f"{server} cannot say at the moment how to log in{answered(unwell)}: try again later"
-    return (
-        f"the authorization server of {server} says that it is not {expected}, the one"
-        " that was asked for: do not log in before its operator has explained this"
-    )
-
-
 def answered(last: httpx2.Response | None) -> str:
     """An answer's status and error code, to end a clause with; empty for a success without a code."""
     code = "" if last is None else guarded_http.error_code(last.content)
@@ -406,12 +378,33 @@ class LoginFlow(SdkLogin):
             ) from None
 
     def _failed(self, error: OAuthFlowError) -> NoLogin:
-        if isinstance(error, OAuthRegistrationError):
-            issuer = self._issuer if self._provider.context.oauth_metadata is not None else None
-            return NoLogin(not_registered(self._server, issuer, self._redirect.url, self._last))
+        server, issuer, last = self._server, self._issuer, answered(self._last)
         if isinstance(error, OAuthTokenError):
-            return NoLogin(f"{self._issuer} gave no token{answered(self._last)}: begin again")
-        return NoLogin(not_trusted(self._server, self._expected, self._unwell, was_asked=self._asked))
+            return NoLogin(f"{issuer} gave no token{last}: begin again")
+        if isinstance(error, OAuthRegistrationError) and self._provider.context.oauth_metadata is None:
+            why = (
+                f"{server} does not say how to log in to it: it publishes no OAuth metadata. If it wants a"
+                " token that you have, write that into its headers"
+            )
+        elif isinstance(error, OAuthRegistrationError):
+            why = (
+                f"{issuer} does not register mcpd as a client{last}: register it there by hand, with the"
+                f" redirect URI {self._redirect.url}, and write its clientId and that redirectPort into 'oauth'"
+                f" of {server}"
+            )
+        elif self._asked:
+            why = (
+                "an authorization server that mcpd had not asked has answered: no code was sent to either;"
+                " begin again, and find out who runs them"
+            )
+        elif self._unwell is not None:
+            why = f"{server} cannot say at the moment how to log in{answered(self._unwell)}: try again later"
+        else:
+            why = (
+                f"the authorization server of {server} says that it is not {self._expected}, the one"
+                " that was asked for: do not log in before its operator has explained this"
+            )
+        return NoLogin(why)
 
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
         if self._ready is not None and request is self._ready.request:

@@ -6,10 +6,9 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 import trio
@@ -182,43 +181,63 @@ Report = LoginPage | DeviceCode | Done | Failed  # what the process of a login w
 Order = Wish | MachineWish | Answer  # what it reads
 
 
-class Logins(Protocol):
+class Logins(msgspec.Struct, frozen=True):
     """A store of logins. All methods block, and raise LoginsTrouble on failure."""
 
-    def read(self, server: str, url: str | None) -> Login | None:
-        """The login at a server; None without one for this url."""
-
-    def write(self, server: str, login: Login) -> None:
-        """Replace a login, whose lock the caller holds. After a failure the previous login stays."""
-
-    def remove(self, server: str) -> None:
-        """Forget a login in any state. Idempotent."""
-
-    def locked(self, server: str) -> AbstractContextManager[None]:
-        """Lock a server's login against other daemons and commands; waits at most `LOCK_SECONDS`."""
-
-
-class FileLogins(msgspec.Struct, frozen=True):
-    """Logins in files that only this user can read: `logins/SERVER.json` in the state directory."""
-
-    state: Path
+    state: Path  # separates daemons, and holds the locks
     patience: float = LOCK_SECONDS  # seconds to wait for a lock
 
     def read(self, server: str, url: str | None) -> Login | None:
-        """See `Logins.read`."""
-        path = self._path(server)
+        """The login at a server; None without one for this url."""
+        content, place = self._stored(server)
+        login = None if content is None else decoded(content, server, place)
+        return login if login is not None and url in {None, login.url} else None
+
+    def _stored(self, server: str) -> tuple[bytes | None, str]:
+        """The login as it is stored, or None, and the name of its place."""
+        raise NotImplementedError
+
+    def write(self, server: str, login: Login) -> None:
+        """Replace a login, whose lock the caller holds. After a failure the previous login stays."""
+        raise NotImplementedError
+
+    def remove(self, server: str) -> None:
+        """Forget a login in any state. Idempotent."""
+        raise NotImplementedError
+
+    @contextmanager
+    def locked(self, server: str) -> Iterator[None]:
+        """Lock a server's login against other daemons and commands; waits at most `patience`."""
+        path = self.path(server)
+        with ExitStack() as held:
+            try:
+                private_directory(path.parent)
+                held.enter_context(private_files.locked(path, self.patience))
+            except TimeoutError:
+                why = f"another mcpd has been changing {path} for {self.patience:g} s"
+                raise LoginsTrouble(f"{why}: find out why it does not end") from None
+            except OSError as error:
+                raise LoginsTrouble(f"{path} cannot be locked: {error.strerror}") from None
+            yield
+
+    def path(self, server: str) -> Path:
+        """The file of a server's login, and of its lock."""
+        return self.state / DIRECTORY / f"{server}.json"
+
+
+class FileLogins(Logins, frozen=True):
+    """Logins in files that only this user can read: `logins/SERVER.json` in the state directory."""
+
+    def _stored(self, server: str) -> tuple[bytes | None, str]:
+        path = self.path(server)
         try:
-            content = private_files.content(path, MAX_BYTES + 1)
+            return private_files.content(path, MAX_BYTES + 1), str(path)
         except OSError as error:
             raise LoginsTrouble(f"the login in {path} cannot be read: {error.strerror}") from None
-        if content is None:
-            return None
-        login = decoded(content, server, str(path))
-        return login if url in {None, login.url} else None
 
     def write(self, server: str, login: Login) -> None:
         """See `Logins.write`."""
-        path = self._path(server)
+        path = self.path(server)
         try:
             private_directory(path.parent)
             private_files.replace(path, msgspec.json.format(msgspec.json.encode(login)) + b"\n")
@@ -227,34 +246,11 @@ class FileLogins(msgspec.Struct, frozen=True):
 
     def remove(self, server: str) -> None:
         """See `Logins.remove`."""
-        path = self._path(server)
+        path = self.path(server)
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
             raise LoginsTrouble(f"{path} cannot be removed: {error.strerror}") from None
-
-    def locked(self, server: str) -> AbstractContextManager[None]:
-        """See `Logins.locked`."""
-        return taken(self._path(server), self.patience)
-
-    def _path(self, server: str) -> Path:
-        return self.state / DIRECTORY / f"{server}.json"
-
-
-@contextmanager
-def taken(path: Path, seconds: float) -> Iterator[None]:
-    """Hold the lock of a login's file. Raises LoginsTrouble if it is not free within `seconds`."""
-    with ExitStack() as held:
-        try:
-            private_directory(path.parent)
-            held.enter_context(private_files.locked(path, seconds))
-        except TimeoutError:
-            raise LoginsTrouble(
-                f"another mcpd has been changing {path} for {seconds:g} s: find out why it does not end"
-            ) from None
-        except OSError as error:
-            raise LoginsTrouble(f"{path} cannot be locked: {error.strerror}") from None
-        yield
 
 
 def decoded(content: bytes, server: str, place: str) -> Login:
@@ -324,19 +320,13 @@ class ServerLogins:
         self._wanted.pop(server, None)
 
 
-class SecretServiceLogins(msgspec.Struct, frozen=True):
+class SecretServiceLogins(Logins, frozen=True):
     """Logins in the desktop's Secret Service (freedesktop.org), in the default collection if unlocked."""
 
-    state: Path  # separates daemons, and holds the locks
-    patience: float = LOCK_SECONDS  # seconds to wait for a lock
-
-    def read(self, server: str, url: str | None) -> Login | None:
-        """See `Logins.read`."""
+    def _stored(self, server: str) -> tuple[bytes | None, str]:
         with _collection() as collection:
-            for item in collection.search_items(self._attributes(server)):
-                login = decoded(item.get_secret(), server, "the Secret Service")
-                return login if url in {None, login.url} else None
-        return None
+            item = next(iter(collection.search_items(self._attributes(server))), None)
+            return None if item is None else item.get_secret(), "the Secret Service"
 
     def write(self, server: str, login: Login) -> None:
         """See `Logins.write`."""
@@ -354,10 +344,6 @@ class SecretServiceLogins(msgspec.Struct, frozen=True):
         with _collection() as collection:
             for item in collection.search_items(self._attributes(server)):
                 item.delete()
-
-    def locked(self, server: str) -> AbstractContextManager[None]:
-        """See `Logins.locked`."""
-        return taken(self.state / DIRECTORY / f"{server}.json", self.patience)
 
     def _attributes(self, server: str) -> dict[str, str]:
         return {"application": "mcpd", "state": str(self.state.absolute()), "server": server}

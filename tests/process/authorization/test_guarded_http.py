@@ -61,11 +61,9 @@ def test_some_urls_are_refused_without_a_look(url: str, local: bool, why: str) -
     assert "canary" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "url", ["https://login.example/x", "http://127.0.0.1:8/", "http://localhost/", "http://[::1]/"]
-)
-def test_others_are_not(url: str) -> None:
-    refuse_unsafe(httpx2.URL(url), local=True)
+def test_others_are_not() -> None:
+    for url in ("https://login.example/x", "http://127.0.0.1:8/", "http://localhost/", "http://[::1]/"):
+        refuse_unsafe(httpx2.URL(url), local=True)
 
 
 @pytest.mark.parametrize(
@@ -199,30 +197,18 @@ async def sent(redirect: Redirect, request: bytes) -> bytes:
             return b"".join([chunk async for chunk in stream])
 
 
-async def test_the_first_answer_counts_and_the_next_is_told_so() -> None:
+async def test_the_first_answer_counts_and_not_a_look_ahead_and_its_page_is_kept_by_nobody() -> None:
     async with listened() as redirect:
-        assert (await fetch(f"{redirect.url}?code=first&state=state&iss=x"))[0] == 200
+        rest = b" /callback?code=first&state=state&iss=x HTTP/1.1\r\nHost: x\r\n\r\n"
+        for method in (b"HEAD", b"POST", b"OPTIONS"):
+            assert (await sent(redirect, method + rest)).startswith(b"HTTP/1.1 405")
+        head, _, page = (await sent(redirect, b"GET" + rest)).partition(b"\r\n\r\n")
+        for header in (b"cache-control: no-store", b"default-src 'none'", b"referrer-policy: no-referrer"):
+            assert header in head.lower()
+        assert (head[:12], Outcome.TAKEN.text.encode() in page) == (b"HTTP/1.1 200", True)
         status, text = await fetch(f"{redirect.url}?code=second&state=state")
         assert (status, Outcome.AGAIN.text in text) == (409, True)
         assert await redirect.answer() == {"code": "first", "state": "state", "iss": "x"}
-
-
-async def test_the_page_is_kept_by_nobody_and_runs_nothing() -> None:
-    async with listened() as redirect:
-        head, _, page = (
-            await sent(redirect, b"GET /callback?code=x&state=state HTTP/1.1\r\nHost: x\r\n\r\n")
-        ).partition(b"\r\n\r\n")
-        for header in (b"cache-control: no-store", b"default-src 'none'", b"referrer-policy: no-referrer"):
-            assert header in head.lower()
-        assert Outcome.TAKEN.text.encode() in page
-
-
-async def test_a_browser_that_looks_ahead_does_not_use_up_the_answer() -> None:
-    async with listened() as redirect:
-        for method in (b"HEAD", b"POST", b"OPTIONS"):
-            told = await sent(redirect, method + b" /callback?code=x&state=state HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert told.startswith(b"HTTP/1.1 405")
-        assert (await fetch(f"{redirect.url}?code=x&state=state"))[0] == 200
 
 
 @pytest.mark.parametrize(

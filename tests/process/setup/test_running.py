@@ -168,18 +168,12 @@ def test_who_waited_for_a_start_that_failed_is_told_why_if_they_share_it(tmp_pat
     assert set(outcomes) <= {"faulty 78", "its own turn"}
 
 
-def test_an_old_failure_is_nobodys(tmp_path: Path) -> None:
-    with turn(tmp_path / "s", time.monotonic() + PATIENCE, shared=True) as record:
-        record(NotStarted("faulty"))
-    with turn(tmp_path / "s", time.monotonic() + PATIENCE, shared=True) as record:
-        record(NotStarted("again"))
-
-
-@pytest.mark.parametrize("left", ["", "{", "[]", '{"at": 9e9}'])
-def test_a_record_that_nobody_can_read_counts_for_nothing(tmp_path: Path, left: str) -> None:
-    (tmp_path / "s.start").write_text(left)
-    with turn(tmp_path / "s", time.monotonic() + PATIENCE, shared=True):
-        pass
+def test_an_old_failure_is_nobodys_and_a_record_that_nobody_can_read_counts_for_nothing(tmp_path: Path) -> None:
+    for left in ("", "{", "[]", '{"at": 9e9}'):
+        (tmp_path / "s.start").write_text(left)
+        for _ in range(2):
+            with turn(tmp_path / "s", time.monotonic() + PATIENCE, shared=True) as record:
+                record(NotStarted("faulty"))
 
 
 # --- the PATH of a real login shell, whatever else it prints, and another one where it does not --------------
@@ -212,59 +206,46 @@ def test_what_profiles_add_is_taken_over_and_what_they_print_is_not(
     assert source == "the login shell /bin/bash"
 
 
-@pytest.mark.parametrize("shell", ["/bin/false", "/nonexistent", "bash"])
-def test_a_shell_that_does_not_tell_is_replaced_by_this_one(home: Path, shell: str) -> None:
+@pytest.mark.parametrize("shell", ["/bin/false", "/nonexistent", "bash", "/bin/bash"])
+def test_a_shell_that_does_not_tell_or_waits_for_somebody_is_replaced_by_this_one(
+    home: Path, shell: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("daemon.setup.running.service.SHELL_SECONDS", 0.2)
+    # Its child has our pipe, too, and ends with it.
+    (home / ".bash_profile").write_text("sleep 1000\n")
     path, source = login_path(at(home, shell))
     assert path.startswith("/usr/bin:")
     assert "did not tell" in source
 
 
-def test_a_shell_that_waits_for_somebody_is_given_up(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("daemon.setup.running.service.SHELL_SECONDS", 0.2)
-    # Its child has our pipe, too, and ends with it.
-    (home / ".bash_profile").write_text("sleep 1000\n")
-    assert "did not tell" in login_path(at(home))[1]
-
-
 # --- the service manager is asked and told, and what it refuses is passed on ---------------------------------
 
 
-def test_a_unit_is_shown_with_its_process_and_one_that_is_not_installed_has_nothing(tmp_path: Path) -> None:
+def test_a_unit_is_shown_with_its_process_and_nobody_waits_for_systemctl_where_none_is_installed(
+    tmp_path: Path,
+) -> None:
     systemd = FakeSystemd(tmp_path)
     systemd.says(RUNS)
     manager = installed(systemd.environ)
     assert manager is not None
-    assert manager.show(SOCKET) == RUNS
-    assert manager.pid() == int(RUNS["MainPID"])
+    assert (manager.show(SOCKET), manager.pid()) == (RUNS, int(RUNS["MainPID"]))
     assert installed(systemd.environ, "system") is None
-    systemd.says({"LoadState": "not-found"})
-    assert manager.show(SOCKET) == {}
-    assert manager.pid() is None
-    assert installed(systemd.environ) is None
-
-
-def test_nobody_waits_for_systemctl_where_no_unit_of_the_users_stands(tmp_path: Path) -> None:
-    systemd = FakeSystemd(tmp_path)
-    systemd.says(RUNS)
+    systemd.log.unlink()
     (tmp_path / ".local/share/systemd/user/mcpd.socket").unlink()
     assert installed(systemd.environ) is None
     assert not systemd.log.exists()
     # Without a home only systemd knows where the user's units stand.
     assert installed({**systemd.environ, "HOME": "/"}) is not None
+    systemd.says({"LoadState": "not-found"})
+    assert (manager.show(SOCKET), manager.pid(), installed(systemd.environ)) == ({}, None, None)
 
 
 # --- A daemon without a service manager ----------------------------------------------------------------------
 
 
 def test_what_belongs_to_one_window_is_not_handed_on() -> None:
-    environ = {
-        "PATH": "/bin",
-        "TOKEN": "t",
-        "MCPD_SESSION": "s",
-        "NOTIFY_SOCKET": "/n",
-        "JOURNAL_STREAM": "1:2",
-    }
-    assert handed_on(environ) == {"PATH": "/bin", "TOKEN": "t"}
+    of_window = {"MCPD_SESSION": "s", "NOTIFY_SOCKET": "/n", "JOURNAL_STREAM": "1:2"}
+    assert handed_on({"PATH": "/bin", "TOKEN": "t", **of_window}) == {"PATH": "/bin", "TOKEN": "t"}
 
 
 def test_what_the_daemon_says_before_it_has_a_log_is_told(user: User) -> None:
@@ -277,9 +258,6 @@ def test_what_the_daemon_says_before_it_has_a_log_is_told(user: User) -> None:
 # --- the units of this version, fitted to a machine, are known again later -----------------------------------
 
 
-STRANGE = '/opt/a b/100%/$HOME/"q"\\/mcpd'
-
-
 def test_the_shipped_units_and_a_drop_in_are_written_and_known_again() -> None:
     found = wanted_files("/usr/bin/mcpd", "/usr/bin")
     assert set(found) == {"mcpd.service", "mcpd.socket", "mcpd-http.socket", DROP_IN}
@@ -288,11 +266,10 @@ def test_the_shipped_units_and_a_drop_in_are_written_and_known_again() -> None:
     assert found["mcpd.service"].endswith((ROOT / "systemd" / "user" / "mcpd.service").read_bytes())
     # What is kept for servers never becomes the daemon's environment.
     assert not any(b"\nEnvironmentFile=" in content for content in found.values())
-
-
-def test_a_path_is_read_back_however_strange() -> None:
-    drop_in = wanted_files(STRANGE, STRANGE)[DROP_IN]
-    assert path_of(drop_in) == STRANGE
+    # A path is read back however strange it is.
+    strange = '/opt/a b/100%/$HOME/"q"\\/mcpd'
+    drop_in = wanted_files(strange, strange)[DROP_IN]
+    assert path_of(drop_in) == strange
     assert b'ExecStart="/opt/a b/100%%/$HOME/\\"q\\"\\\\/mcpd" run\n' in drop_in
     assert not path_of(b"[Service]\n")
 

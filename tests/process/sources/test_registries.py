@@ -32,8 +32,10 @@ def asking(place: Path, *running: LocalRegistry, offline: bool = False) -> Regis
 
 
 def test_a_server_is_found_by_its_name_in_its_newest_version_or_another(tmp_path: Path) -> None:
-    documents = [document("io.example/a", "1.0.0"), document("io.example/a", "2.0.0+build.1")]
-    with registry(documents) as running:
+    newest = document("io.example/a", "2.0.0+build.1")
+    documents = [document("io.example/a", "1.0.0"), newest]
+    # A null is what there is not.
+    with registry([documents[0], {**newest, "packages": None, "title": None}]) as running:
         asked = asking(tmp_path, running)
         assert asked.server("io.example/a") == (running.url, documents[1])
         assert asked.server("io.example/a", "1.0.0") == (running.url, documents[0])
@@ -50,15 +52,13 @@ def test_a_search_reads_all_pages_and_wants_every_word(tmp_path: Path) -> None:
     assert row == {**documents[240], "registry": running.url}
     # Three pages for a word that is in all names, one for the other, and three again.
     assert len(running.asked) == 7
-    with registry(documents) as running:
+    with registry(PUBLISHED) as running:
+        # The beginning of most names is no word of theirs.
+        found = {row["name"].partition("/")[2] for row in asking(tmp_path, running).search(["git"], 20)}
+        assert found == {"mcp-server-git", "github-mcp-server"}
+        running.asked.clear()
         assert not asking(tmp_path, running).search(["one", "two", "three", "four", "five"], 20)
     assert len(running.asked) == MAX_WORDS
-
-
-def test_the_beginning_of_most_names_is_no_word_of_theirs(tmp_path: Path) -> None:
-    with registry(PUBLISHED) as running:
-        found = {row["name"].partition("/")[2] for row in asking(tmp_path, running).search(["git"], 20)}
-    assert found == {"mcp-server-git", "github-mcp-server"}
 
 
 def test_registries_are_asked_in_order_and_one_that_is_down_is_named(tmp_path: Path) -> None:
@@ -207,25 +207,31 @@ def test_the_cache_is_bounded_and_keeps_the_newest(tmp_path: Path, monkeypatch: 
     assert json.loads(file.read_bytes())["servers"][0]["name"] == "io.example/a7"
 
 
-@pytest.mark.parametrize(
-    "content",
-    ["", "{", "[]", "null", '{"servers": 3}', '{"servers": [3]}', '{"servers": [{"name": []}]}', "[" * 10**6],
-)
-def test_a_broken_cache_is_ignored_and_replaced(content: str, tmp_path: Path) -> None:
+BROKEN = [
+    "",
+    "{",
+    "[]",
+    "null",
+    '{"servers": 3}',
+    '{"servers": [3]}',
+    '{"servers": [{"name": []}]}',
+    "[" * 10**6,
+]
+
+
+def test_a_broken_cache_is_ignored_and_replaced_and_without_a_place_for_it_all_works(tmp_path: Path) -> None:
+    (tmp_path / "file").mkdir()
+    (tmp_path / "file" / "cache").write_text("a file")
     with registry(PUBLISHED) as running:
-        asking(tmp_path, running).server(TIME)
-        (file,) = (tmp_path / "cache").glob("*.json")
-        file.write_text(content)
-        with pytest.raises(SourceTrouble, match="is known"):
-            asking(tmp_path, running, offline=True).server(TIME)
+        assert asking(tmp_path / "file", running).server(TIME)[0] == running.url
+        for content in BROKEN:
+            asking(tmp_path, running).server(TIME)
+            (file,) = (tmp_path / "cache").glob("*.json")
+            file.write_text(content)
+            with pytest.raises(SourceTrouble, match="is known"):
+                asking(tmp_path, running, offline=True).server(TIME)
         asking(tmp_path, running).server(TIME)
         assert asking(tmp_path, running, offline=True).server(TIME)
-
-
-def test_without_a_place_for_the_cache_a_server_is_found_all_the_same(tmp_path: Path) -> None:
-    (tmp_path / "cache").write_text("a file")
-    with registry(PUBLISHED) as running:
-        assert asking(tmp_path, running).server(TIME)[0] == running.url
 
 
 def test_the_registries_are_those_of_the_configuration_or_the_official_one(tmp_path: Path) -> None:
@@ -248,11 +254,6 @@ def test_the_official_registry_may_not_lead_into_a_private_network(
         with pytest.raises(SourceTrouble, match="mcpd does not fetch from"):
             asking(tmp_path, running).server(TIME)
     assert not running.asked
-
-
-def test_nulls_are_what_there_is_not(tmp_path: Path) -> None:
-    with registry([document("io.example/a", packages=None, remotes=None, title=None)]) as running:
-        assert asking(tmp_path, running).server("io.example/a")[1] == document("io.example/a")
 
 
 def test_the_command_prints_a_line_for_each_server_or_json(

@@ -48,12 +48,6 @@ async def ended(*answers: Any, **answer: Any) -> httpx2.Response:
         )
 
 
-async def test_a_page_and_a_code_are_read_for_the_user() -> None:
-    answer = await begun(ANSWER)
-    assert (answer.verification_uri, answer.user_code) == ("https://login.example/device", "WDJB-MJHT")
-    assert answer.verification_uri_complete == "https://login.example/device?user_code=WDJB-MJHT"
-
-
 @cases("changed", "why")
 async def test_what_nobody_should_be_shown_is_not(changed: dict[str, Any], why: str) -> None:
     with pytest.raises(NoLogin, match=why):
@@ -70,6 +64,7 @@ async def test_it_is_asked_every_few_seconds_and_less_often_where_that_is_too_mu
     response = await ended(*answers, expires_in=99)
     assert response.status_code == 200
     assert trio.current_time() == pytest.approx(5 + 5 + 10 + 15 + 15, abs=0.5)
+    assert (await ended({"error": "invalid_grant"})).status_code == 400, "any other end is handed over"
 
 
 @pytest.mark.parametrize(("interval", "seconds"), [(0, 1), (-5, 1), (1e9, 60), (7, 7)])
@@ -93,7 +88,3 @@ async def test_a_code_that_nobody_types_or_somebody_refuses_is_no_login(
 ) -> None:
     with pytest.raises(NoLogin, match=why):
         await ended(*answers)
-
-
-async def test_an_answer_that_ends_it_otherwise_is_handed_over(autojump_clock: trio.testing.MockClock) -> None:
-    assert (await ended({"error": "invalid_grant"})).status_code == 400

@@ -47,40 +47,24 @@ async def forever(flow: LoginFlow) -> Login:
     raise AssertionError
 
 
-async def mistaken(flow: LoginFlow) -> Login:
-    raise KeyError("canary")
-
-
 async def test_a_login_that_nobody_finishes_ends_after_ten_minutes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
 ) -> None:
     (told,) = await said(monkeypatch, wish(tmp_path), forever)
-    assert isinstance(told, Failed)
-    assert "nobody has finished the login within 10 minutes" in told.message
+    assert told == Failed("nobody has finished the login within 10 minutes: begin again")
     assert trio.current_time() == pytest.approx(LOGIN_SECONDS, abs=1)
 
 
-async def test_a_login_whose_stdin_ends_gives_up_without_a_word(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert await said(monkeypatch, wish(tmp_path), forever, is_open=False) == []
+ANSWER = msgspec.json.encode(Answer("x")) + b"\n"
 
 
 @pytest.mark.parametrize(
-    "told",
-    [b"", b"{}\n", b"canary\n", b"\xff\n", msgspec.json.encode(Answer("x")) + b"\n", b"x" * (MAX_LINE + 9)],
+    "told", [wish(Path("/s")), b"", b"{}\n", b"canary\n", b"\xff\n", ANSWER, b"x" * (MAX_LINE + 9)]
 )
-async def test_what_is_no_wish_is_no_login(monkeypatch: pytest.MonkeyPatch, told: bytes) -> None:
-    assert await said(monkeypatch, told, forever, is_open=False) == []
-
-
-async def test_a_mistake_of_ours_is_owned_up_to_without_its_text(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_without_a_wish_or_once_stdin_has_ended_nothing_is_said(
+    monkeypatch: pytest.MonkeyPatch, told: bytes
 ) -> None:
-    (told,) = await said(monkeypatch, wish(tmp_path), mistaken)
-    assert isinstance(told, Failed)
-    assert "KeyError" in told.message
-    assert "canary" not in told.message
+    assert await said(monkeypatch, told, forever, is_open=False) == []
 
 
 async def test_the_secret_service_without_its_library_names_the_extra(
@@ -96,11 +80,20 @@ async def test_the_secret_service_without_its_library_names_the_extra(
     )
 
 
-async def test_a_reason_is_said_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def refused(flow: LoginFlow) -> Login:
-        raise NoLogin("because")
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (NoLogin("because"), "because"),
+        (KeyError("canary"), "internal error in mcpd (KeyError): please report it"),
+    ],
+)
+async def test_a_reason_is_said_as_it_is_and_a_mistake_of_ours_without_its_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
+) -> None:
+    async def failing(flow: LoginFlow) -> Login:
+        raise error
 
-    assert await said(monkeypatch, wish(tmp_path), refused) == [Failed("because")]
+    assert await said(monkeypatch, wish(tmp_path), failing) == [Failed(message)]
 
 
 async def test_messages_may_come_in_pieces_and_several_at_once() -> None:

@@ -7,13 +7,12 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import httpx2
 import pytest
 
-from daemon.authorization.guarded_http import guarded_transport
 from daemon.authorization.login import LoginFlow
 from daemon.authorization.logins import DeviceCode, Login, LoginPage, NoLogin, Wish
 from daemon.authorization.redirect import Redirect
 from daemon.config.config_model import OAuth
 from tests.unit.authorization import test_machine_login as machine
-from tests.unit.authorization.test_machine_login import ORIGIN, RESOURCE, SERVER, URL
+from tests.unit.authorization.test_machine_login import ORIGIN, RESOURCE, SERVER, URL, Site
 
 METADATA = {
     **machine.METADATA,
@@ -21,7 +20,6 @@ METADATA = {
     "code_challenge_methods_supported": ["S256"],
 }
 GOOD: dict[str, Any] = {
-    RESOURCE: {"resource": URL, "authorization_servers": [ORIGIN]},
     SERVER: METADATA,
     "/register": {"client_id": "id", "redirect_uris": []},
     "/token": {"access_token": "canary", "token_type": "Bearer", "expires_in": "3600"},
@@ -29,31 +27,18 @@ GOOD: dict[str, Any] = {
 
 
 async def log_in(answers: dict[str, Any], *, with_token: int = 200, **wish: Any) -> tuple[Login, list[str]]:
-    """Log in with a browser that agrees, where each path is answered so: an object, a status, a response."""
-    sent: list[str] = []
-
-    def answer(request: httpx2.Request) -> httpx2.Response:
-        sent.append(f"{request.method} {request.url.path}")
-        if request.url.path == "/mcp":
-            return httpx2.Response(with_token if "authorization" in request.headers else 401)
-        told = {**GOOD, **answers}.get(request.url.path, 404)
-        if isinstance(told, httpx2.Response):
-            return told
-        return (
-            httpx2.Response(told, text="canary") if isinstance(told, int) else httpx2.Response(200, json=told)
-        )
-
-    redirect = Redirect(1)
+    """Log in with a browser that agrees, where each path is answered so; returns all requests, too."""
+    site, redirect = Site({**GOOD, **answers}, with_token=with_token), Redirect(1)
 
     async def say(message: LoginPage | DeviceCode) -> None:
         assert isinstance(message, LoginPage)
         state = parse_qs(urlsplit(message.url).query)["state"][0]
         redirect.take(urlencode({"code": "canary", "state": state}))
 
-    guard = guarded_transport(httpx2.MockTransport(answer), local=True)
-    async with httpx2.AsyncClient(transport=guard) as client:
-        wished = Wish(server="notion", url=wish.pop("url", URL), directory="", **wish)
-        return await LoginFlow(wished, redirect, client, say).run(), sent
+    wished = Wish(server="notion", url=wish.pop("url", URL), directory="", **wish)
+    async with site.client() as client:
+        login = await LoginFlow(wished, redirect, client, say).run()
+    return login, [f"{each.method} {each.url.path}" for each in site.sent]
 
 
 async def refused(answers: dict[str, Any], **wish: Any) -> str:
@@ -66,21 +51,12 @@ async def refused(answers: dict[str, Any], **wish: Any) -> str:
 
 async def test_an_honest_authorization_server_is_logged_in_at() -> None:
     login, sent = await log_in({})
-    assert (login.access_token, login.issuer, login.auth_method, login.resource) == (
-        "canary",
-        ORIGIN,
-        "none",
-        URL,
-    )
-    assert login.renew_at is not None
-    assert sent == [
-        "POST /mcp",
-        f"GET {RESOURCE}",
-        f"GET {SERVER}",
-        "POST /register",
-        "POST /token",
-        "POST /mcp",
-    ]
+    made = login.access_token, login.issuer, login.auth_method, login.resource
+    assert (*made, login.renew_at is not None) == ("canary", ORIGIN, "none", URL, True)
+    probe = "POST /mcp"
+    assert sent == [probe, f"GET {RESOURCE}", f"GET {SERVER}", "POST /register", "POST /token", probe]
+    login, _ = await log_in({RESOURCE: {"resource": URL, "authorization_servers": [f"{ORIGIN}/"]}})
+    assert login.issuer == ORIGIN, "a slash makes no other authorization server"
 
 
 @pytest.mark.parametrize(
@@ -119,6 +95,10 @@ async def test_metadata_that_leads_astray_is_not_followed(changed: dict[str, Any
             "does not register",
         ),
         ({"/token": 500}, "gave no token (HTTP 500)"),
+        (
+            {"/token": httpx2.Response(307, headers={"location": "http://127.0.0.1:10/x"})},
+            "gave no token (HTTP 307)",
+        ),
         ({"/token": {"access_token": None}}, "gave no token"),
         ({"/token": {"access_token": "canary", "token_type": "mac"}}, "gave no token"),
         ({"/token": {"access_token": "canary\r\nx: y", "token_type": "Bearer"}}, "cannot be sent"),
@@ -134,26 +114,17 @@ async def test_each_step_that_fails_has_its_sentence(answers: dict[str, Any], wh
     assert why in await refused(answers)
 
 
-async def test_a_redirect_elsewhere_is_not_followed() -> None:
-    elsewhere = httpx2.Response(307, headers={"location": "http://127.0.0.1:10/token"})
-    assert "gave no token (HTTP 307)" in await refused({"/token": elsewhere})
-
-
-@pytest.mark.parametrize("status", [401, 403])
-async def test_a_token_that_the_server_does_not_take_is_no_login(status: int) -> None:
-    assert f"does not take the token that {ORIGIN} has given for it (HTTP {status})" in await refused(
-        {}, with_token=status
-    )
-
-
-async def test_a_server_that_is_not_encrypted_is_not_logged_in_to() -> None:
-    assert "not encrypted" in await refused({}, url="http://mcp.example/mcp")
-
-
-async def test_a_metadata_url_that_is_none_says_so() -> None:
-    assert "metadataUrl must be an https url" in await refused(
-        {}, oauth=OAuth(metadata_url="http://mcp.example/")
-    )
+@pytest.mark.parametrize(
+    ("wish", "why"),
+    [
+        ({"with_token": 401}, f"does not take the token that {ORIGIN} has given for it (HTTP 401)"),
+        ({"with_token": 403}, f"does not take the token that {ORIGIN} has given for it (HTTP 403)"),
+        ({"url": "http://mcp.example/mcp"}, "not encrypted"),
+        ({"oauth": OAuth(metadata_url="http://mcp.example/")}, "metadataUrl must be an https url"),
+    ],
+)
+async def test_a_server_or_a_client_that_does_not_fit_has_its_sentence(wish: dict[str, Any], why: str) -> None:
+    assert why in await refused({}, **wish)
 
 
 async def test_a_client_id_metadata_document_is_used_where_it_is_taken() -> None:
@@ -165,11 +136,6 @@ async def test_a_client_id_metadata_document_is_used_where_it_is_taken() -> None
     assert "POST /register" not in sent
     login, sent = await log_in({}, oauth=OAuth(metadata_url=url))
     assert login.client_id == "id"
-
-
-async def test_a_server_that_spells_its_authorization_server_with_a_slash_means_the_same() -> None:
-    login, _ = await log_in({RESOURCE: {"resource": URL, "authorization_servers": [f"{ORIGIN}/"]}})
-    assert login.issuer == ORIGIN
 
 
 async def test_a_secret_that_came_without_a_word_on_its_use_is_shown_as_the_specification_says() -> None:

@@ -1,4 +1,4 @@
-"""Logins in files: private, for one url each, held by one at a time, not lost by what is wrong with them."""
+"""Logins in files, what servers ask for them, and what is read of `WWW-Authenticate`."""
 
 import os
 import stat
@@ -7,7 +7,21 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from daemon.authorization.logins import MAX_BYTES, FileLogins, Login, LoginsTrouble, ServerLogins
+from daemon.authorization.logins import (
+    MAX_BYTES,
+    MAX_HEADER,
+    MAX_SCOPE,
+    Challenge,
+    FileLogins,
+    Login,
+    LoginsTrouble,
+    ServerLogins,
+    bearer_challenge,
+    login_url,
+    union,
+)
+from daemon.config.config_model import Server, TransportType
+from tests.unit.cases import cases
 
 URL = "https://mcp.example/mcp"
 LOGIN = Login(
@@ -37,27 +51,15 @@ def test_what_a_server_may_repeat_of_a_login_is_hidden(logins: FileLogins) -> No
     assert hidden == {"notion": ["canary-access", "canary-refresh", "canary-secret"]}
 
 
-def test_a_login_is_kept_where_only_this_user_can_read_it(logins: FileLogins) -> None:
+def test_a_login_is_kept_for_its_user_and_its_url_alone_until_it_is_forgotten(logins: FileLogins) -> None:
     logins.write("notion", LOGIN)
     assert logins.read("notion", URL) == LOGIN
-    assert stat.S_IMODE(kept(logins).stat().st_mode) == 0o600
-    assert stat.S_IMODE(kept(logins).parent.stat().st_mode) == 0o700
-
-
-def test_a_login_counts_for_the_url_that_it_was_made_for_and_no_other(logins: FileLogins) -> None:
-    logins.write("notion", LOGIN)
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (kept(logins), kept(logins).parent)] == [0o600, 0o700]
     assert logins.read("notion", "https://elsewhere.example/mcp") is None
     assert logins.read("linear", URL) is None
-
-
-def test_a_login_that_was_forgotten_is_gone_and_may_be_forgotten_again(logins: FileLogins) -> None:
-    logins.write("notion", LOGIN)
-    logins.remove("notion")
-    logins.remove("notion")
-    assert logins.read("notion", URL) is None
-
-
-def test_nothing_secret_is_in_what_a_log_would_show() -> None:
+    for _ in range(2):
+        logins.remove("notion")
+        assert logins.read("notion", URL) is None
     assert "canary" not in repr(LOGIN)
 
 
@@ -75,15 +77,14 @@ def test_a_damaged_login_says_what_to_do_and_is_not_touched(logins: FileLogins, 
     assert logins.read("notion", URL) == LOGIN
 
 
-def test_a_login_that_others_could_read_is_refused(logins: FileLogins) -> None:
+def test_a_login_that_others_could_read_or_own_is_refused(
+    logins: FileLogins, monkeypatch: pytest.MonkeyPatch
+) -> None:
     logins.write("notion", LOGIN)
     kept(logins).chmod(0o640)
     with pytest.raises(LoginsTrouble, match="chmod 600"):
         logins.read("notion", URL)
-
-
-def test_a_login_of_somebody_else_is_refused(logins: FileLogins, monkeypatch: pytest.MonkeyPatch) -> None:
-    logins.write("notion", LOGIN)
+    kept(logins).chmod(0o600)
     monkeypatch.setattr(os, "geteuid", lambda: 64_322)
     with pytest.raises(LoginsTrouble, match="not to this user"):
         logins.read("notion", URL)
@@ -107,21 +108,66 @@ def test_a_login_is_held_by_one_at_a_time_and_another_is_not_concerned(logins: F
     refused = pytest.raises(LoginsTrouble, match="another mcpd has been changing")
     with logins.locked("notion"), logins.locked("linear"), refused, logins.locked("notion"):
         pass
-    with logins.locked("notion"):
-        logins.write("notion", LOGIN)
-
-
-def test_what_goes_wrong_while_a_login_is_held_is_not_taken_for_a_fault_of_the_lock(logins: FileLogins) -> None:
+    # An error of the holder's own is no fault of the lock.
     with pytest.raises(TimeoutError, match="mine"), logins.locked("notion"):
         raise TimeoutError("mine")
 
 
-def test_a_state_directory_that_is_a_file_says_so(tmp_path: Path) -> None:
-    (tmp_path / "state").write_text("")
+def test_a_state_directory_that_is_a_file_says_so(logins: FileLogins) -> None:
+    logins.state.write_text("")
     with pytest.raises(LoginsTrouble, match="cannot store"):
-        FileLogins(tmp_path / "state").write("notion", LOGIN)
-    with (
-        pytest.raises(LoginsTrouble, match="cannot be locked"),
-        FileLogins(tmp_path / "state").locked("notion"),
-    ):
+        logins.write("notion", LOGIN)
+    with pytest.raises(LoginsTrouble, match="cannot be locked"), logins.locked("notion"):
         pass
+
+
+@pytest.mark.parametrize(
+    ("header", "challenge"),
+    [
+        ("", None),
+        ("Basic realm=x", None),
+        ("Negotiate YIIabc==", None),
+        ("Bearer", Challenge()),
+        ('Bearer realm="a, Bearer b"', Challenge()),
+        ("bearer error=invalid_token", Challenge(error="invalid_token")),
+        ('Bearer error="insufficient", scope="a b:c"', Challenge(error="insufficient", scope="a b:c")),
+        ('Basic realm="x", Bearer scope="a", Digest scope="b"', Challenge(scope="a")),
+        ('Bearer scope="a", Bearer scope="b"', Challenge(scope="a")),
+        ('Bearer scope="a", scope="b"', Challenge(scope="a")),
+        (r'Bearer error="a\"b", scope=x', Challenge(error='a"b', scope="x")),
+    ],
+)
+def test_the_first_bearer_challenge_counts(header: str, challenge: Challenge | None) -> None:
+    assert bearer_challenge(header) == challenge
+
+
+@pytest.mark.parametrize("scope", ["a\tb", "a  b", "ä", "a\x1b[2J", "x" * (MAX_SCOPE + 1), r"a\"b"])
+def test_a_scope_that_has_another_form_is_not_asked_for(scope: str) -> None:
+    assert bearer_challenge(f'Bearer scope="{scope}"') == Challenge()
+
+
+def test_more_than_a_header_may_hold_is_not_read() -> None:
+    assert bearer_challenge("Bearer " + "a=b," * MAX_HEADER + "scope=late") == Challenge()
+    assert bearer_challenge("," * 10 * MAX_HEADER) is None
+    assert bearer_challenge('Bearer a="' + "\\" * 10 * MAX_HEADER) == Challenge()
+
+
+def test_scopes_are_joined_in_order_and_once_each() -> None:
+    assert union("a b", None, "", "b c") == "a b c"
+    assert union(None, "") is None
+
+
+def test_the_next_login_asks_for_what_is_granted_and_for_everything_wanted_since() -> None:
+    logins = ServerLogins(FileLogins(Path("/nowhere")))
+    assert logins.wanted("one", "read") is None
+    logins.want("one", "write")
+    logins.want("one", "admin write")
+    assert logins.wanted("one", "read") == "read write admin"
+    assert logins.wanted("two") is None
+    logins.satisfied("one")
+    assert logins.wanted("one", "read") is None
+
+
+@cases("url", "counts_for")
+def test_a_login_is_made_over_http_whatever_the_server_speaks(url: str, counts_for: str) -> None:
+    assert login_url(Server(name="s", type=TransportType.HTTP, url=url)) == counts_for

@@ -38,12 +38,13 @@ class Endpoint:
 
     async def handle(self, request: httpx2.Request) -> httpx2.Response:
         self.forms.append(dict(parse_qsl(request.content.decode())))
-        if self.answer is None:
-            await trio.sleep_forever()
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        if isinstance(self.answer, bytes):
-            return httpx2.Response(self.status, content=self.answer)
+        match self.answer:
+            case None:
+                await trio.sleep_forever()
+            case Exception():
+                raise self.answer
+            case bytes():
+                return httpx2.Response(self.status, content=self.answer)
         return httpx2.Response(self.status, json=self.answer)
 
 

@@ -1,12 +1,14 @@
-"""References are looked up; what they stand for stays out of faults."""
+"""References are looked up, what they stand for stays out of faults, and files of variables lose no line."""
 
 import os
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from daemon.config.config_model import WORKSPACE
-from daemon.config.expand import MAX_FILE, References, Sources, read_file
+from daemon.config.expand import MAX_FILE, References, Sources, read_env, read_file, with_variable
 from daemon.errors import Fault
 from tests.unit.cases import cases
 
@@ -50,14 +52,11 @@ def test_a_reference_to_nothing_says_why_and_what_to_do(text: str, problem: str)
     assert resolved(text)[2] == [problem]
 
 
-def test_a_credential_outside_systemd_names_the_way_to_pass_it() -> None:
-    _, _, (fault,) = resolved("${credential:gh}", Sources(environ={}, base=Path(), read_file=read_known))
+def test_a_nul_from_outside_is_refused_and_a_credential_outside_systemd_names_the_way_to_pass_it() -> None:
+    sources = Sources(environ={"X": "a\0b"}, base=Path(), read_file=read_known)
+    assert resolved("${X}", sources)[2] == ["the value of ${X} holds a NUL or half a character"]
+    (fault,) = resolved("${credential:gh}", sources)[2]
     assert "LoadCredential=gh" in fault
-
-
-def test_a_nul_from_outside_is_refused() -> None:
-    _, _, faults = resolved("${X}", Sources(environ={"X": "a\0b"}, base=Path(), read_file=read_known))
-    assert faults == ["the value of ${X} holds a NUL or half a character"]
 
 
 @cases("text", "credentials")
@@ -96,14 +95,8 @@ def test_each_problem_has_the_path_of_its_text() -> None:
         "timeouts": {"call": "${H}"},
     }
     References(SOURCES, faults).within(raw, "$.s")
-    assert [fault.path for fault in faults] == [
-        "$.s.command",
-        "$.s.args[1]",
-        "$.s.env.K",
-        "$.s.cwd",
-        "$.s.url",
-        "$.s.headers.H",
-    ]
+    places = ("command", "args[1]", "env.K", "cwd", "url", "headers.H")
+    assert [fault.path for fault in faults] == [f"$.s.{each}" for each in places]
 
 
 def test_values_of_the_wrong_type_are_left_to_others() -> None:
@@ -127,3 +120,26 @@ def test_a_secret_file_is_a_small_regular_file_of_text(tmp_path: Path) -> None:
         read_file(fifo)
     with pytest.raises(FileNotFoundError):
         read_file(tmp_path / "gone")
+
+
+@cases("text", "found")
+def test_a_file_is_read_as_systemd_reads_it(text: str, found: dict[str, str]) -> None:
+    assert read_env(text) == found
+
+
+@cases("text", "message")
+def test_a_line_that_is_none_is_named_without_what_it_holds(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        read_env(text)
+
+
+def test_a_variable_is_replaced_where_it_stands_and_else_added() -> None:
+    text = "# mine\nA=1\n\nB='2\n3'\n# end"
+    assert with_variable(text, "B", "x y") == '# mine\nA=1\n\nB="x y"\n# end'
+    assert with_variable(text, "C", "4") == f"{text}\nC=4\n"
+
+
+@given(st.text(st.characters(exclude_characters="\0\r", exclude_categories=["Cs"])))
+def test_what_was_written_is_read(value: str) -> None:
+    once = with_variable("A=1\n", "B", value)
+    assert read_env(with_variable(once, "A", "2")) == {"A": "2", "B": value}

@@ -5,59 +5,24 @@ import pytest
 from daemon.config.hosts import HostRefusal, HostRules, HostVerdict, pattern_problem
 from tests.unit.cases import cases
 
-NOT_ALLOWED, DENIED = HostRefusal.NOT_ALLOWED, HostRefusal.DENIED
-IS_AN_ADDRESS, INVALID_NAME = HostRefusal.IS_AN_ADDRESS, HostRefusal.INVALID_NAME
+DENIED, IS_AN_ADDRESS = HostRefusal.DENIED, HostRefusal.IS_AN_ADDRESS
 INTERNAL = "db.internal"
 
 
-@pytest.mark.parametrize(
-    ("allowed", "host", "refusal"),
-    [
-        ("example.com", "example.com", None),
-        ("example.com", "EXAMPLE.com.", None),
-        ("Example.COM.", "example.com", None),
-        ("example.com", "api.example.com", NOT_ALLOWED),
-        ("example.com", "notexample.com", NOT_ALLOWED),
-        ("example.com", "example.com.evil.net", NOT_ALLOWED),
-        ("*.example.com", "api.example.com", None),
-        ("*.example.com", "a.b.example.com", None),
-        ("*.example.com", "example.com", NOT_ALLOWED),
-        ("*.example.com", "notexample.com", NOT_ALLOWED),
-        ("bücher.example", "xn--bcher-kva.example", None),
-        ("xn--bcher-kva.example", "BÜCHER.example", None),
-        ("*", "api.github.com", None),
-        ("*", "localhost", NOT_ALLOWED),
-        ("*", "router", NOT_ALLOWED),
-        ("localhost", "localhost", None),
-        ("_dmarc.example.com", "_dmarc.example.com", None),
-        ("*", "a..b", INVALID_NAME),
-        ("*", "", INVALID_NAME),
-        ("*", "-a.example.com", INVALID_NAME),
-        ("*", "a b.example.com", INVALID_NAME),
-        ("*", "ex%61mple.com", INVALID_NAME),
-        ("*", "example.com\n", INVALID_NAME),
-        ("*", "a" * 64 + ".example.com", INVALID_NAME),
-        ("*", "a." * 126 + "example", INVALID_NAME),
-        ("*", "1.2.3.4.5", IS_AN_ADDRESS),
-        ("*", "fe80::1%eth0", INVALID_NAME),
-        ("*", "[::1", INVALID_NAME),
-    ],
-)
-def test_a_name_is_allowed_by_itself_or_by_a_pattern(
-    allowed: str, host: str, refusal: HostRefusal | None
-) -> None:
-    assert HostRules([allowed]).verdict(host).refusal is refusal
+@cases("allowed", "host", "refusal")
+def test_a_name_is_allowed_by_itself_or_by_a_pattern(allowed: str, host: str, refusal: str | None) -> None:
+    assert HostRules([allowed]).verdict(host).refusal == refusal
 
 
-@pytest.mark.parametrize("denied", ["api.example.com", "*.example.com", "API.example.com.", "*"])
-def test_a_denial_wins(denied: str) -> None:
-    rules = HostRules(["*", "api.example.com", "*.example.com"], [denied])
-    assert rules.verdict("api.example.com") == HostVerdict("api.example.com", DENIED)
+def test_a_denial_wins() -> None:
+    for denied in ("api.example.com", "*.example.com", "API.example.com.", "*"):
+        rules = HostRules(["*", "api.example.com", "*.example.com"], [denied])
+        assert rules.verdict("api.example.com") == HostVerdict("api.example.com", DENIED), denied
 
 
-@pytest.mark.parametrize("host", ["0x7f.1", "0177.0.0.1", "2130706433", "0x7f000001", "127.1"])
-def test_an_address_as_only_c_libraries_read_it_is_never_allowed(host: str) -> None:
-    assert HostRules(["*", "127.0.0.1"]).verdict(host) == HostVerdict(host, IS_AN_ADDRESS)
+def test_an_address_as_only_c_libraries_read_it_is_never_allowed() -> None:
+    for host in ("0x7f.1", "0177.0.0.1", "2130706433", "0x7f000001", "127.1"):
+        assert HostRules(["*", "127.0.0.1"]).verdict(host) == HostVerdict(host, IS_AN_ADDRESS)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1.", "\uff11\uff12\uff17.0.0.1"])
@@ -75,11 +40,9 @@ def test_an_ipv6_address_is_compared_as_an_address() -> None:
     assert HostRules(["[2606:4700::1]"]).verdict("2606:4700::1") == HostVerdict("2606:4700::1")
 
 
-@pytest.mark.parametrize(
-    "address", ["8.8.8.8", "2606:4700::1", "::ffff:8.8.8.8", "64:ff9b::808:808", "2002:808:808::1"]
-)
-def test_a_public_address_needs_no_more_than_the_verdict(address: str) -> None:
-    assert HostRules(["*"]).missing("api.example.com", address) == ""
+def test_a_public_address_needs_no_more_than_the_verdict() -> None:
+    for address in ("8.8.8.8", "2606:4700::1", "::ffff:8.8.8.8", "64:ff9b::808:808", "2002:808:808::1"):
+        assert HostRules(["*"]).missing("api.example.com", address) == "", address
 
 
 @cases("address")
@@ -113,17 +76,9 @@ def test_the_interface_of_an_address_changes_nothing() -> None:
 @cases("text", "told")
 def test_an_unsound_pattern_is_told_with_what_to_write_and_never_made_a_rule(text: str, told: str) -> None:
     assert told in pattern_problem(text)
-    with pytest.raises(ValueError, match=r"write|name each"):
-        HostRules(allowed=[text])
-    with pytest.raises(ValueError, match=r"write|name each"):
-        HostRules(denied=[text])
-
-
-@pytest.mark.parametrize(
-    "text", ["example.com", "*.example.com", "*", "localhost", "10.0.0.5", "::1", "[::1]", "bücher.example"]
-)
-def test_a_sound_pattern_has_no_problem(text: str) -> None:
-    assert pattern_problem(text) == ""
+    for key in ("allowed", "denied"):
+        with pytest.raises(ValueError, match=r"write|name each"):
+            HostRules(**{key: [text]})
 
 
 def test_a_registry_may_have_a_mirror_in_a_private_network_and_nowhere_else() -> None:

@@ -54,14 +54,10 @@ def test_the_host_of_a_url_is_no_secret(entry: dict[str, Any]) -> None:
     assert (place, "after the host" in message) == ("$.mcpServers.s.url", True)
 
 
-@pytest.mark.parametrize("text", ["$${run:x}", "${run:-x}", "${keyring:-x}", "${:-$}{run:x}"])
-def test_text_that_only_looks_like_such_a_reference_is_none(text: str) -> None:
-    server = server_of({"command": "x", "env": {"A": text}})
-    assert server.late == ()
-    assert "\0" not in server.env["A"]
-
-
-def test_a_server_that_is_switched_off_runs_nothing() -> None:
+def test_text_that_only_looks_like_such_a_reference_is_none_nor_is_that_of_a_server_that_is_off() -> None:
+    for text in ("$${run:x}", "${run:-x}", "${keyring:-x}", "${:-$}{run:x}"):
+        server = server_of({"command": "x", "env": {"A": text}})
+        assert (server.late, "\0" in server.env["A"]) == ((), False), text
     assert server_of({"command": "x", "env": {"A": OP}, "enabled": False}).late == ()
 
 
@@ -107,9 +103,8 @@ def test_a_check_names_the_commands_with_their_places(tmp_path: Path) -> None:
 
 def test_a_reload_restarts_a_server_whose_reference_has_changed_and_no_other() -> None:
     def of(one: str, other: str) -> Any:
-        return config_of(
-            {"mcpServers": {"a": {"command": "x", "env": {"A": one}}, "b": {"command": "x", "args": [other]}}}
-        )
+        entries = {"a": {"command": "x", "env": {"A": one}}, "b": {"command": "x", "args": [other]}}
+        return config_of({"mcpServers": entries})
 
     made = plan(of(OP, OP), of(OP, "${run:op read another}"))
     assert (made.kept, made.restarted) == (("a",), ("b",))
@@ -133,11 +128,7 @@ def test_a_header_with_such_a_reference_is_a_configured_token() -> None:
 
 def test_a_reference_is_no_secret() -> None:
     entry = {"command": "x", "args": ["--token", OP], "env": {"TOKEN": OP, "A": f"p4Q7xx {OP}"}}
-    remote = {
-        "url": f"https://h.example/?key={OP}",
-        "headers": {"Authorization": f"Bearer {OP}"},
-        "type": "http",
-    }
+    remote = {"url": f"https://h.example/?key={OP}", "headers": {"Authorization": f"Bearer {OP}"}}
     config = config_of({"mcpServers": {"s": entry, "r": remote}})
     redact = Redactors()
     redact.learn(config)

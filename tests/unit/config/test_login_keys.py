@@ -1,4 +1,4 @@
-"""The key `auth`: mcpd logs in by itself."""
+"""The keys `oauth` and `auth`: a user logs in to a server, or mcpd does by itself."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 
+from daemon.config.config_model import LoginPlace, OAuth
 from daemon.config.login_keys import Auth, AuthType, IdentityProvider
 from daemon.config.parse import load, plan
 from daemon.config.redaction import secrets
@@ -140,3 +141,35 @@ def test_what_other_clients_write_under_this_key_means_what_it_did() -> None:
     ours = entry(clientSecret="${S}")
     assert Translated(ours).entry == ours
     assert not Translated(ours).notes
+
+
+def test_a_server_over_http_may_be_logged_in_to_unless_its_entry_says_otherwise() -> None:
+    for entry in ({}, {"oauth": True}, {"url": "wss://mcp.example.com"}, {"headers": {"X-Team": "a"}}):
+        assert server_of({"url": URL, **entry}).login == OAuth(), entry
+    for entry in ({"oauth": False}, {"headers": {"authorization": "Bearer x"}}):
+        assert server_of({"url": URL, **entry}).login is None, entry
+    assert server_of({"command": "x"}).login is None
+
+
+def test_a_client_that_was_registered_by_hand_and_its_secret_are_read_and_the_secret_is_hidden() -> None:
+    entry = {
+        "url": URL,
+        "oauth": {"clientId": "me", "clientSecret": "${S}", "scopes": ["a", "b:c"], "redirectPort": 8765},
+    }
+    environ = {"S": "Zk3-something-long-91"}
+    login = server_of(entry, environ).login
+    assert login == OAuth(client_id="me", client_secret=environ["S"], scopes=("a", "b:c"), redirect_port=8765)
+    assert environ["S"] not in repr(login)
+    assert environ["S"] in secrets(config_of({"mcpServers": {"s": entry}}, environ))
+
+
+@cases("entry", "path", "words")
+def test_what_makes_no_sense_of_a_users_login_is_a_fault(entry: dict[str, Any], path: str, words: str) -> None:
+    [(where, message)] = faults_in({"mcpServers": {"s": entry}})
+    assert where == f"$.mcpServers.s.oauth{path}"
+    assert words in message
+
+
+def test_where_logins_are_kept_can_be_chosen() -> None:
+    assert config_of({}).state.logins is LoginPlace.FILES
+    assert config_of({"state": {"logins": "secret-service"}}).state.logins is LoginPlace.KEYRING

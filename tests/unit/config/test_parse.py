@@ -10,6 +10,8 @@ from daemon.config.config_model import Config, Override, Profile, TransportType
 from daemon.config.listen import Listen
 from daemon.config.parse import load, load_with_notes, parse
 from daemon.errors import ConfigError
+from tests.fuzz.mutation import CONFIGS, malformed
+from tests.fuzz.oracles import a_config
 from tests.unit.cases import cases
 from tests.unit.config.reading import config_of, faults_in_text
 
@@ -160,3 +162,20 @@ def test_a_pipe_that_nobody_writes_into_is_not_waited_for_and_one_with_a_writer_
     path.write_text('{"mcpServers": {}}')
     assert load(path, {}).mcp_servers == {}
     os.close(reader)
+
+
+INPUTS = 300
+MUTATIONS = 9
+
+
+def test_any_file_ends_in_a_configuration_or_in_faults_with_a_place_and_without_a_secret() -> None:
+    for each in malformed(MUTATIONS, CONFIGS, INPUTS):
+        a_config(each.data)
+
+
+@cases("text")
+def test_what_is_said_of_half_a_character_can_be_written(text: str) -> None:
+    faults = faults_in_text(text)
+    assert faults
+    for path, message in faults:
+        assert (path + message).encode()

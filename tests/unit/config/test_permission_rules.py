@@ -1,4 +1,4 @@
-"""What is wrong or pointless in rules of permission."""
+"""Rules of permission as the file has them, and what is wrong or pointless in them."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from daemon.config.config_model import MAX_RULES, Annotations, Permission, Permi
 from daemon.config.validate import covers, server_in, unknown_servers, unreachable
 from tests.unit.cases import cases, rows_of
 from tests.unit.catalog.samples import tool
-from tests.unit.config.reading import faults_in
+from tests.unit.config.reading import config_of, faults_in, with_server
 
 
 def rule(match: str | None = None, then: str = "ask", **annotations: bool) -> PermissionRule:
@@ -85,3 +85,38 @@ def test_it_is_said_which_rule_wins() -> None:
     assert "says 'ask'" in contradicting.message
     assert "move it before that" in contradicting.message
     assert "says the same" in equal.message
+
+
+def of_rules(*rules: Any) -> dict[str, Any]:
+    return {**with_server(), "profiles": {"default": {"permissions": list(rules)}}}
+
+
+def test_rules_are_read_in_their_order() -> None:
+    rules = (
+        config_of(
+            of_rules(
+                {"match": "git/push_*", "then": "deny"},
+                {"annotations": {"destructive": True, "openWorld": False}, "then": "ask"},
+            )
+        )
+        .profiles["default"]
+        .permissions
+    )
+    assert rules == (
+        PermissionRule(match="git/push_*", then=Permission.DENY),
+        PermissionRule(annotations=Annotations(destructive=True, open_world=False), then=Permission.ASK),
+    )
+    assert rules[1].annotations is not None
+    assert rules[1].annotations.wanted == {"destructive": True, "open_world": False}
+
+
+def test_without_rules_there_are_none() -> None:
+    assert config_of(with_server()).profiles["default"].permissions == ()
+    assert config_of(of_rules()).profiles["default"].permissions == ()
+
+
+@cases("rule", "place", "said")
+def test_a_rule_that_says_nothing_or_too_much_is_a_fault(rule: Any, place: str, said: str) -> None:
+    ((path, message),) = faults_in(of_rules(rule))
+    assert path == f"$.profiles.default.permissions[0]{place}"
+    assert said in message

@@ -31,6 +31,7 @@ def in_force(entry: dict[str, Any], **top: Any) -> tuple[str, tuple[str, ...]] |
     ("entry", "top", "expected"),
     [
         ({}, {}, None),
+        ({"command": None, "url": "https://h"}, {"sandbox": "home"}, None),
         ({"sandbox": "home"}, {}, ("home", ("*",))),
         ({"sandbox": "strict"}, {}, ("strict", ())),
         ({"sandbox": "off"}, {"sandbox": "strict"}, None),
@@ -63,10 +64,6 @@ def in_force(entry: dict[str, Any], **top: Any) -> tuple[str, tuple[str, ...]] |
 )
 def test_a_sandbox_in_force(entry: dict[str, Any], top: dict[str, Any], expected: object) -> None:
     assert in_force(entry, **top) == expected
-
-
-def test_a_remote_server_has_no_sandbox_and_may_not_ask_for_one() -> None:
-    assert in_force({"command": None, "url": "https://h"}, sandbox="home") is None
 
 
 @cases("entry", "path", "message")

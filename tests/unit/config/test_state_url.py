@@ -34,15 +34,14 @@ def test_without_a_url_it_is_a_file_in_the_state_directory() -> None:
     assert messages(None) == []
     place = resolve(None, HERE)
     assert (place.path, place.where, place.shared) == (HERE / "state.db", "/var/lib/mcpd/state.db", False)
-
-
-def test_a_state_directory_may_be_named_from_the_working_directory() -> None:
     assert resolve(None, Path("state")).path == Path.cwd() / "state" / "state.db"
 
 
 def test_hosts_may_have_their_ports_with_them() -> None:
     place = parse("postgresql:///mcpd?host=one:5433&host=/run/pg&host=other")
     assert (place.parameters["host"], place.parameters["port"]) == ("one,/run/pg,other", "5433,,")
+    parameters = parse("postgresql:///d?host=a&port=1&host=b").parameters
+    assert parameters == {"host": "a,b", "port": "1", "dbname": "d"}
 
 
 def test_a_slash_in_a_user_does_not_make_a_password_part_of_the_place() -> None:
@@ -90,20 +89,7 @@ def test_what_libpq_is_told_reaches_the_same_place(url: str) -> None:
     assert parse(url).parameters == psycopg.conninfo.conninfo_to_dict(url)
 
 
-def test_several_hosts_are_one_parameter() -> None:
-    assert parse("postgresql:///d?host=a&port=1&host=b").parameters == {
-        "host": "a,b",
-        "port": "1",
-        "dbname": "d",
-    }
-
-
 @cases("url")
 def test_passwords_are_taken_out_of_words(url: str) -> None:
     redact = Redactor(parse(url).secrets)
     assert "pass" not in redact("login with pass word failed")
-
-
-def test_the_fault_stands_at_its_place_in_the_file() -> None:
-    config = {"mcpServers": {}, "state": {"url": "state.db"}}
-    assert [path for path, _ in faults_in(config)] == ["$.state.url"]

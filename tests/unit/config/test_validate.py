@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from daemon.config.listen import METRICS_EXAMPLE
+from daemon.config.parse import parse
 from daemon.safety.redact import Redactor
 from tests.unit.cases import cases
-from tests.unit.config.reading import config_of, faults_in, with_server
+from tests.unit.config.reading import SOURCE, config_of, faults_in, with_server
 
 
 @cases("config", "paths")
@@ -93,3 +94,18 @@ def test_a_category_may_take_tools_from_several_servers() -> None:
     names = ["git/a", "mcp__serena__a", "/x/"[1:2]]
     config = config_of(category({"includeNames": names}, server="git"))
     assert config.categories["fs"].tools.include_names == ("git/a", "mcp__serena__a", "x")
+
+
+@cases("config", "path", "message")
+def test_a_profile_that_cannot_be_meant_is_a_fault(config: object, path: str, message: str) -> None:
+    assert faults_in(config) == [(f"$.profiles.p.{path}", message)]
+
+
+@pytest.mark.parametrize("key", ["coreTools", "preload", "excludedTools", "includedOptionalTools"])
+def test_a_profile_may_name_tools_bare_as_other_programs_do(key: str) -> None:
+    assert faults_in(profile(**{key: ["find_file", "git/log", "mcp__serena__find_symbol"]})) == []
+
+
+def test_who_does_not_know_the_surfaces_does_not_judge_them() -> None:
+    text = '{"profiles": {"p": {"surface": "of tomorrow"}}}'
+    assert parse(text, source=SOURCE, environ={}).profiles["p"].surface == "of tomorrow"

@@ -2,10 +2,12 @@
 
 import pytest
 
-from daemon.documents.edited import EditedText, Trail, spelt
+from daemon.documents.edited import EditedText, Trail
 from daemon.documents.files import DocumentError
 from daemon.documents.formats import Format, read_document
 from daemon.documents.json_document import JsonDocument
+from daemon.errors import ConfigError
+from tests.unit.cases import cases
 
 
 def test_a_mark_and_line_ends_are_kept() -> None:
@@ -33,10 +35,6 @@ def test_what_is_as_it_should_be_is_not_written_again() -> None:
     document = read_document(text, Format.JSON, source="x")
     document.put(("a",), {"c": [], "b": 1})
     assert document.text() == text
-
-
-def test_trails_are_spelt_as_in_faults() -> None:
-    assert spelt(("mcpServers", "a b", 1)) == '$.mcpServers["a b"][1]'
 
 
 def test_changes_made_together_are_checked_once() -> None:
@@ -84,3 +82,40 @@ def test_changes_made_together_that_do_not_say_what_they_should_are_refused() ->
     with pytest.raises(DocumentError, match="by hand"):
         put_together(document, ("a", "new"))
     assert document.text() == '{"a": {}}'
+
+
+@pytest.mark.parametrize("form", list(Format))
+def test_every_format_is_read_changed_and_written(form: Format) -> None:
+    document = read_document("", form, source="x")
+    document.put(("servers", "time"), {"command": "uvx", "args": ["a"], "env": {"K": "V"}})
+    again = read_document(document.text(), form, source="x")
+    assert again.value() == {"servers": {"time": {"command": "uvx", "args": ["a"], "env": {"K": "V"}}}}
+    again.remove(("servers", "time", "env"))
+    again.remove(("servers", "none"))
+    assert again.value() == {"servers": {"time": {"command": "uvx", "args": ["a"]}}}
+
+
+@pytest.mark.parametrize("form", list(Format))
+def test_what_is_not_of_the_format_is_a_fault_with_its_place(form: Format) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_document('a: 1\n]{"', form, source="x")
+    assert caught.value.faults[0].line
+
+
+@cases("form", "before", "trail", "value", "after")
+def test_a_new_member_is_written_as_the_file_is(
+    form: str, before: str, trail: list[str], value: object, after: str
+) -> None:
+    document = read_document(before, Format(form), source="x")
+    document.put((*trail,), value)
+    assert document.text() == after
+
+
+@cases("form", "text", "trail", "value")
+def test_what_cannot_be_changed_is_refused_and_nothing_is_changed(
+    form: str, text: str, trail: list[str | int], value: object
+) -> None:
+    document = read_document(text, Format(form), source=f"x.{form}")
+    with pytest.raises(DocumentError, match=rf"x\.{form}: \$"):
+        document.put((*trail,), value)
+    assert document.text() == text

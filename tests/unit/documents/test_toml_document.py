@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.documents.files import DocumentError
 from daemon.documents.toml_document import TomlDocument
 from daemon.errors import ConfigError
-from tests.unit.cases import cases, rows_of
+from tests.unit.cases import rows_of
 
 TIME = {"command": "uvx", "args": ["a", "b"], "env": {"K.x": "v"}}
 TRAIL = ("mcp_servers", "time")
@@ -43,13 +42,6 @@ def test_what_was_put_and_is_removed_leaves_every_byte_as_it_was(
     assert document.text() == text
 
 
-@cases("before", "after")
-def test_a_table_is_put_where_its_siblings_are(before: str, after: str) -> None:
-    document = TomlDocument(before, "x.toml")
-    document.put(TRAIL, {"x": [1]})
-    assert document.text() == after
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -61,19 +53,6 @@ def test_a_table_takes_its_own_comments_along_and_no_other_table(text: str) -> N
     document = TomlDocument(text, "x.toml")
     document.remove(("s", "a"))
     assert document.text() == "m = 1\n\n# about b\n[s.b]\nx = 2\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "trail", "value"),
-    [("[[l]]\nx = 1\n", ("l", 0, "x"), 2), ("", ("a",), None), ("a = 1\n", ("a", "b"), 2)],
-)
-def test_what_cannot_be_changed_is_refused_and_nothing_is_changed(
-    text: str, trail: tuple[str | int, ...], value: object
-) -> None:
-    document = TomlDocument(text, "x.toml")
-    with pytest.raises(DocumentError, match=r"x\.toml: \$"):
-        document.put(trail, value)
-    assert document.text() == text
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.documents import yaml_document
-from daemon.documents.files import DocumentError
 from daemon.documents.yaml_document import YamlDocument, writing_of
 from daemon.errors import ConfigError
 from tests.unit.cases import cases, rows_of
@@ -43,13 +42,6 @@ def test_what_was_put_and_is_removed_leaves_every_byte_as_it_was(
     assert document.text() == text
 
 
-@cases("before", "after")
-def test_a_new_member_is_written_as_the_file_is(before: str, after: str) -> None:
-    document = YamlDocument(before, "x.yaml")
-    document.put(TRAIL, {"x": [1]})
-    assert document.text() == after
-
-
 @pytest.mark.parametrize(
     "text", ["servers:\n  - name: a\n    x: 1\n  # c\n  - name: b\nz: 1\n", "servers:\n- name: a\n"]
 )
@@ -68,14 +60,6 @@ def test_a_member_takes_its_own_comments_along_and_leaves_an_empty_object() -> N
     assert document.text() == "# top\n\ns: {}  # c\n# about b\nb: 2\n"
     document.remove(("b",))
     assert document.text() == "# top\n\ns: {}  # c\n"
-
-
-@cases("text", "trail")
-def test_what_cannot_be_changed_is_refused_and_nothing_is_changed(text: str, trail: tuple[str, ...]) -> None:
-    document = YamlDocument(text, "x.yaml")
-    with pytest.raises(DocumentError, match=r"x\.yaml: \$"):
-        document.put(trail, 3)
-    assert document.text() == text
 
 
 @cases("text")

@@ -1,8 +1,9 @@
-"""Talking to the service manager."""
+"""Talking to the service manager, and signals, which are taken from the first moment to the last."""
 
 import fcntl
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -14,12 +15,15 @@ from typing import Any
 import pytest
 
 from daemon.host.notify import (
+    ENDING,
     FIRST_FD,
+    HANDLED,
     SERVING,
     SWITCHES,
     TOKENS,
     UNIT_STOP_SECONDS,
     Notifier,
+    Signals,
     listen_fds,
     reloading,
     stopping,
@@ -57,9 +61,10 @@ def test_states_reach_the_service_manager_and_children_cannot_speak_for_us(manag
     notify = Notifier(environ)
     assert environ == {"HOME": "/"}
     notify("READY=1\nSTATUS=serving")
-    notify("WATCHDOG=1")
-    assert manager.recv(100) == b"READY=1\nSTATUS=serving"
-    assert manager.recv(100) == b"WATCHDOG=1"
+    # One that does not read holds nothing up.
+    for _ in range(2000):
+        notify("WATCHDOG=1")
+    assert [manager.recv(100) for _ in range(2)] == [b"READY=1\nSTATUS=serving", b"WATCHDOG=1"]
 
 
 def test_abstract_addresses_work() -> None:
@@ -74,13 +79,6 @@ def test_without_a_service_manager_nothing_happens(sockets: Path) -> None:
     Notifier({})("READY=1")
     Notifier({"NOTIFY_SOCKET": ""})("READY=1")
     Notifier({"NOTIFY_SOCKET": str(sockets / "gone")})("READY=1")
-
-
-def test_a_service_manager_that_does_not_read_holds_nothing_up(manager: socket.socket) -> None:
-    notify = Notifier({"NOTIFY_SOCKET": manager.getsockname()})
-    for _ in range(2000):
-        notify("WATCHDOG=1")
-    assert manager.recv(100) == b"WATCHDOG=1"
 
 
 @pytest.mark.parametrize(
@@ -121,39 +119,26 @@ def inherit(sockets: list[socket.socket], **variables: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("names", "found"),
-    [("front:control", ["front", "control"]), ("control:front", ["control", "front"]), ("front", ["front"])],
+    [
+        ("control:front", ["control", "front"]),
+        (":control", ["front", "control"]),
+        ("http:http", ["http", "http 4"]),
+    ],
+    ids=["by their names", "without a name", "with a name twice"],
 )
 @pytest.mark.process
-def test_inherited_sockets_are_found_by_their_names(sockets: Path, names: str, found: list[str]) -> None:
-    with socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second:
-        inherited = [first, second][: len(found)]
-        for place, one in enumerate(inherited):
-            one.bind(str(sockets / str(place)))
-            one.listen()
-        report = inherit(inherited, LISTEN_FDS=str(len(inherited)), LISTEN_PID="SELF", LISTEN_FDNAMES=names)
-    assert report["left"] == []
-    assert report["found"] == {
-        name: [FIRST_FD + place, str(sockets / str(place)), False, False] for place, name in enumerate(found)
-    }
-
-
-@pytest.mark.process
-def test_an_inherited_socket_without_a_name_is_the_clients(sockets: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as only:
-        only.bind(str(sockets / "s"))
-        only.listen()
-        report = inherit([only], LISTEN_FDS="1", LISTEN_PID="SELF")
-    assert list(report["found"]) == ["front"]
-
-
-@pytest.mark.process
-def test_a_second_socket_of_the_same_name_is_not_lost(sockets: Path) -> None:
+def test_inherited_sockets_are_found_by_their_names_and_none_is_lost(
+    sockets: Path, names: str, found: list[str]
+) -> None:
     with socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second:
         for place, one in enumerate((first, second)):
             one.bind(str(sockets / str(place)))
             one.listen()
-        report = inherit([first, second], LISTEN_FDS="2", LISTEN_PID="SELF", LISTEN_FDNAMES="http:http")
-    assert {name: each[0] for name, each in report["found"].items()} == {"http": 3, "http 4": 4}
+        report = inherit([first, second], LISTEN_FDS="2", LISTEN_PID="SELF", LISTEN_FDNAMES=names)
+    assert report["left"] == []
+    assert report["found"] == {
+        name: [FIRST_FD + place, str(sockets / str(place)), False, False] for place, name in enumerate(found)
+    }
 
 
 @pytest.mark.process
@@ -196,15 +181,18 @@ def test_what_is_not_sealed_is_not_taken(sockets: Path) -> None:
     assert kept_by(os.open(sockets / "file", os.O_RDWR)) == b"nothing"
 
 
-def test_a_pid_that_is_not_ours_means_sockets_for_somebody_else() -> None:
-    environ = {"LISTEN_FDS": "1", "LISTEN_PID": "1", "LISTEN_FDNAMES": "front", "HOME": "/"}
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {"LISTEN_FDS": "x", "LISTEN_PID": str(os.getpid())},
+        {"LISTEN_FDS": "1", "LISTEN_PID": "1", "LISTEN_FDNAMES": "front"},
+    ],
+    ids=["nothing", "no number", "for another process"],
+)
+def test_without_socket_activation_of_this_process_there_is_nothing(environ: dict[str, str]) -> None:
     assert listen_fds(environ) == {}
-    assert environ == {"HOME": "/"}
-
-
-@pytest.mark.parametrize("environ", [{}, {"LISTEN_FDS": "x", "LISTEN_PID": str(os.getpid())}])
-def test_without_socket_activation_there_is_nothing(environ: dict[str, str]) -> None:
-    assert listen_fds(environ) == {}
+    assert environ == {}
 
 
 def test_a_reload_is_told_with_the_clock_that_the_service_manager_compares(manager: socket.socket) -> None:
@@ -225,3 +213,45 @@ def test_who_drains_asks_for_the_time_beside_what_the_unit_gives() -> None:
     assert stopping(20.5) == "STOPPING=1\nSTATUS=stopping\nEXTEND_TIMEOUT_USEC=35500000"
     unit = (Path(__file__).parents[3] / "systemd" / "mcpd.service").read_text()
     assert f"TimeoutStopSec={UNIT_STOP_SECONDS}s" in unit
+
+
+@pytest.fixture
+def signals() -> Iterator[Signals]:
+    taken = Signals()
+    yield taken
+    taken.restore()
+
+
+def come(*numbers: int) -> None:
+    for number in numbers:
+        os.kill(os.getpid(), number)
+
+
+def test_what_comes_before_anybody_listens_is_kept_and_in_order(signals: Signals) -> None:
+    come(signal.SIGHUP, signal.SIGTERM, signal.SIGHUP)
+    heard: list[int] = []
+    signals.listen(heard.append)
+    assert heard == [signal.SIGHUP, signal.SIGTERM, signal.SIGHUP]
+    come(signal.SIGHUP)
+    assert heard[3:] == [signal.SIGHUP]
+
+
+@pytest.mark.parametrize("second", ENDING)
+def test_the_second_that_asks_for_the_end_is_the_last_that_is_heard(
+    signals: Signals, second: signal.Signals
+) -> None:
+    heard: list[int] = []
+    signals.listen(heard.append)
+    come(signal.SIGTERM, second, *[signal.SIGTERM, signal.SIGINT] * 500, signal.SIGHUP)
+    assert heard == [signal.SIGTERM, second, signal.SIGHUP]
+
+
+def test_in_the_end_none_is_heard_and_what_was_there_before_comes_back() -> None:
+    before = [signal.getsignal(number) for number in HANDLED]
+    signals, heard = Signals(), list[int]()
+    signals.listen(heard.append)
+    signals.ignore()
+    come(*HANDLED)
+    assert heard == []
+    signals.restore()
+    assert [signal.getsignal(number) for number in HANDLED] == before

@@ -43,38 +43,21 @@ def test_the_state_has_a_directory(environ: dict[str, str], found: str) -> None:
     assert paths.state_dir(environ) == Path(found)
 
 
-def test_a_named_configuration_counts_before_any_other(tmp_path: Path) -> None:
-    environ = {"MCPD_CONFIG": "/some/where.json", "XDG_CONFIG_HOME": str(tmp_path)}
-    assert paths.config_file(environ) == Path("/some/where.json")
-
-
-@pytest.mark.parametrize("named", [{}, {"MCPD_CONFIG": ""}])
-def test_the_users_configuration_is_the_default(tmp_path: Path, named: dict[str, str]) -> None:
-    own = tmp_path / ".config" / "mcpd" / "mcpd.json"
+def test_the_configuration_is_the_named_one_or_the_users_and_never_one_in_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, system = tmp_path / ".config" / "mcpd" / "mcpd.json", Path("/etc/mcpd/mcpd.json")
+    # Without any, the user's is named: an error says where to put one.
+    assert paths.config_file({"HOME": str(tmp_path)}) == (system if system.exists() else own)
     own.parent.mkdir(parents=True)
     own.write_text("{}")
-    assert paths.config_file({"HOME": str(tmp_path), **named}) == own
-    assert paths.config_file({"XDG_CONFIG_HOME": str(tmp_path / ".config"), "HOME": "/nowhere", **named}) == own
-
-
-@pytest.mark.parametrize(
-    "environ", [{"HOME": ""}, {"HOME": "."}, {"HOME": "/no", "XDG_CONFIG_HOME": ".config"}]
-)
-def test_what_lies_in_the_working_directory_is_nobodys_configuration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]
-) -> None:
-    found = tmp_path / ".config" / "mcpd" / "mcpd.json"
-    found.parent.mkdir(parents=True)
-    found.write_text("{}")
+    place = {"XDG_CONFIG_HOME": str(tmp_path / ".config"), "HOME": "/nowhere"}
+    assert paths.config_file({"MCPD_CONFIG": "/some/where.json", **place}) == Path("/some/where.json")
+    for environ in ({"HOME": str(tmp_path)}, place):
+        assert paths.config_file(environ) == paths.config_file({"MCPD_CONFIG": "", **environ}) == own
     monkeypatch.chdir(tmp_path)
-    assert paths.config_file(environ).is_absolute()
-
-
-def test_without_any_configuration_the_users_is_named(tmp_path: Path) -> None:
-    """So that an error says where to put one. A machine where mcpd is installed has the system's."""
-    system = Path("/etc/mcpd/mcpd.json")
-    expected = system if system.exists() else tmp_path / ".config" / "mcpd" / "mcpd.json"
-    assert paths.config_file({"HOME": str(tmp_path)}) == expected
+    for environ in ({"HOME": ""}, {"HOME": "."}, {"HOME": "/no", "XDG_CONFIG_HOME": ".config"}):
+        assert paths.config_file(environ).is_absolute()
 
 
 SOCKETS = [
@@ -84,21 +67,16 @@ SOCKETS = [
 
 
 @pytest.mark.parametrize(("find", "variable", "name"), SOCKETS)
-def test_a_named_socket_counts_before_any_other(tmp_path: Path, find: Find, variable: str, name: str) -> None:
-    (tmp_path / "mcpd").mkdir()
-    (tmp_path / "mcpd" / name).touch()
-    assert find({variable: "/my.sock", "XDG_RUNTIME_DIR": str(tmp_path)}) == Path("/my.sock")
-    assert find({variable: "", "XDG_RUNTIME_DIR": str(tmp_path)}) == tmp_path / "mcpd" / name
-
-
-@pytest.mark.parametrize(("find", "variable", "name"), SOCKETS)
-def test_without_any_daemon_the_users_own_socket_is_named(
+def test_a_socket_is_the_named_one_or_the_one_that_is_there_or_the_users(
     tmp_path: Path, find: Find, variable: str, name: str
 ) -> None:
-    """A machine where mcpd runs as a system service has that one."""
-    own = tmp_path / "mcpd" / name
-    expected = next((path for path in paths.SYSTEM[name] if path.exists()), own)
-    assert find({"XDG_RUNTIME_DIR": str(tmp_path)}) == expected
+    own, environ = tmp_path / "mcpd" / name, {"XDG_RUNTIME_DIR": str(tmp_path)}
+    # A machine where mcpd runs as a system service has that one.
+    assert find(environ) == next((path for path in paths.SYSTEM[name] if path.exists()), own)
+    own.parent.mkdir()
+    own.touch()
+    assert find({variable: "/my.sock", **environ}) == Path("/my.sock")
+    assert find({variable: "", **environ}) == own
 
 
 @cases("front", "control")
@@ -151,27 +129,20 @@ def test_a_directory_that_cannot_be_looked_into_is_no_reason_to_fail(
     }
 
 
-@pytest.mark.parametrize("name", ["", "relative", "/no/such/directory"])
-def test_without_a_home_the_root_is_home(name: str) -> None:
-    assert paths.home({"HOME": name}) == paths.home({}) == Path("/")
-
-
-def test_a_home_is_a_directory_that_is_there(tmp_path: Path) -> None:
-    assert paths.home({"HOME": str(tmp_path)}) == tmp_path
+def test_a_home_is_a_directory_that_is_there_or_else_the_root(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert paths.home({"HOME": str(tmp_path / "file")}) == Path("/")
+    assert paths.home({"HOME": str(tmp_path)}) == tmp_path
+    for name in ("", "relative", "/no/such/directory", str(tmp_path / "file")):
+        assert paths.home({"HOME": name}) == paths.home({}) == Path("/"), name
 
 
-@pytest.mark.parametrize("home", ["/home/me", "/home/me/"])
-def test_only_what_is_in_the_home_directory_is_abbreviated(home: str) -> None:
-    directories = ("/home/me", "/home/me/src", "/home/mel", "/srv/home/me", "")
-    shown = [paths.abbreviated(each, home) for each in directories]
-    assert shown == ["~", "~/src", "/home/mel", "/srv/home/me", ""]
-
-
-@pytest.mark.parametrize("home", ["", "/"])
-def test_nothing_is_abbreviated_without_a_home(home: str) -> None:
-    assert [paths.abbreviated(each, home) for each in ("/", "/srv")] == ["/", "/srv"]
+def test_only_what_is_in_the_home_directory_is_abbreviated() -> None:
+    directories = ("/home/me", "/home/me/src", "/home/mel", "/srv/home/me", "", "/")
+    for home in ("/home/me", "/home/me/"):
+        shown = [paths.abbreviated(each, home) for each in directories]
+        assert shown == ["~", "~/src", "/home/mel", "/srv/home/me", "", "/"]
+    for nowhere in ("", "/"):
+        assert [paths.abbreviated(each, nowhere) for each in directories] == [*directories]
 
 
 def test_the_fallback_directory_counts_only_if_nobody_else_has_made_it() -> None:

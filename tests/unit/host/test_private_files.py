@@ -39,12 +39,10 @@ def test_a_file_is_replaced_as_a_whole_and_nobody_else_can_read_it(tmp_path: Pat
 
 
 def test_a_rest_that_is_a_link_is_not_written_through(tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    other.write_text("somebody's")
-    (tmp_path / ".file.new").symlink_to(other)
+    (tmp_path / "other").write_text("somebody's")
+    (tmp_path / ".file.new").symlink_to(tmp_path / "other")
     replace(tmp_path / "file", b"ours")
-    assert other.read_text() == "somebody's"
-    assert (tmp_path / "file").read_bytes() == b"ours"
+    assert [(tmp_path / each).read_text() for each in ("other", "file")] == ["somebody's", "ours"]
 
 
 def test_a_lock_is_held_by_one_and_given_back(tmp_path: Path) -> None:

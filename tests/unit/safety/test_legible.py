@@ -50,15 +50,12 @@ def test_what_hides_nothing_is_the_same_object(raw: bytes) -> None:
     assert legible_json(raw) is raw
 
 
-def test_all_but_the_strings_stays_byte_for_byte() -> None:
+def test_all_but_the_strings_stays_byte_for_byte_and_a_string_that_is_no_text_is_not_shown() -> None:
     raw = b'{ "n" : 1.50, "big":123456789012345678901234567890, "x\\u200b": ["\\u0041\\u202e"], "n":2 }'
     shown = legible_json(raw)
     assert shown == (
         b'{ "n" : 1.50, "big":123456789012345678901234567890, "x\\\\u{200b}": ["A\\\\u{202e}"], "n":2 }'
     )
-
-
-def test_a_string_that_is_no_text_is_not_shown() -> None:
     assert legible_json(b'["\\ud800"]') == b"[%b]" % UNREADABLE
 
 
@@ -111,12 +108,9 @@ def test_what_the_server_has_said_is_kept_and_its_description_says_that_somethin
     assert (shown.raw, shown.parts, shown.schema_hash) == (said.raw, said.parts, said.schema_hash)
     assert shown.description == f"Reads.\\u{{202e}}\n{NOTE}"
     assert screened([shown]).usable["read"].raw == said.raw
-
-
-def test_a_tool_without_a_description_that_hides_something_says_only_that() -> None:
-    shown = screened([tool("s", "read", title="\u202e")]).usable["read"]
-    assert isinstance(shown, Tool)
-    assert shown.description == NOTE
+    alone = screened([tool("s", "read", title="\u202e")]).usable["read"]
+    assert isinstance(alone, Tool)
+    assert alone.description == NOTE
 
 
 def test_the_characters_are_counted_and_a_few_of_them_named() -> None:
@@ -142,30 +136,16 @@ CONFIG = {"mcpServers": servers("git")}
 SLY = tool("git", "log", description="Logs.\u202e")
 
 
-def test_a_list_is_looked_through_when_it_enters_the_catalog() -> None:
+def test_a_list_is_looked_through_when_it_enters_the_catalog_or_is_remembered() -> None:
     bad = read_definitions(Kind.TOOL, "git", [Raw(tool_json("a\ufe0fb"))])[0][0]
-    catalog = after(catalog_of(CONFIG), [status("git"), listed("git", SLY, "add", bad)])
-    entry = catalog.servers["git"]
-    assert entry.tool_list.hidden == {"log": "1 hidden character: U+202E"}
-    assert list(entry.tool_list.quarantined) == ["a\\ufe0fb"]
-    assert list(entry.tools or ()) == ["log", "add"]
-
-
-def test_the_same_list_again_is_no_change() -> None:
-    bad = read_definitions(Kind.TOOL, "git", [Raw(tool_json("a\ufe0fb"))])[0][0]
-    facts: list[Fact] = [status("git"), listed("git", SLY, bad)]
+    facts: list[Fact] = [status("git"), listed("git", SLY, "add", bad)]
     catalog = after(catalog_of(CONFIG), facts)
-    assert after(catalog, facts) is catalog
-
-
-def test_a_list_that_hides_nothing_any_more_is_not_flagged() -> None:
-    catalog = after(catalog_of(CONFIG), [status("git"), listed("git", SLY), listed("git", "log")])
-    entry = catalog.servers["git"]
-    assert not entry.tool_list.hidden
-    assert entry.epoch == 2
-
-
-def test_what_is_remembered_is_looked_through_as_well() -> None:
+    found = catalog.servers["git"].tool_list
+    assert (found.hidden, list(found.quarantined)) == ({"log": "1 hidden character: U+202E"}, ["a\\ufe0fb"])
+    assert list(catalog.servers["git"].tools or ()) == ["log", "add"]
+    assert after(catalog, facts) is catalog, "the same list again is no change"
+    entry = after(catalog, [listed("git", "log")]).servers["git"]
+    assert (entry.tool_list.hidden, entry.epoch) == ({}, 2)
     catalog = after(catalog_of(CONFIG), [recalled("git", SLY, epoch=3)])
     assert list(catalog.servers["git"].tool_list.hidden) == ["log"]
 
@@ -185,13 +165,8 @@ def test_a_list_of_ours_shows_a_tool_spelt_out_and_one_that_hides_nothing_as_it_
         assert shown["name"] == (name or "log")
         assert shown["description"] == f"Logs.\\u{{202e}}\n{NOTE}"
     assert sly.listed() == SLY.raw
-
-
-def test_what_somebody_else_says_of_such_a_tool_is_shown() -> None:
-    hiding = screened([SLY]).usable["log"]
-    assert isinstance(hiding, Tool)
-    offered = Offered(tool=hiding, name="log", category=None, description="Shows the history.")
-    shown = msgspec.json.decode(legible_tool(offered.listed(), offered.description))
+    # What somebody else says of it is shown.
+    shown = msgspec.json.decode(legible_tool(sly.listed(), "Shows the history."))
     assert shown["description"] == "Shows the history."
 
 

@@ -1,6 +1,5 @@
 """Credentials that nobody has told of, and what is said of credentials."""
 
-import base64
 import re
 import subprocess
 import sys
@@ -86,16 +85,11 @@ def test_a_token_is_known_by_its_first_letters(token: str, before: str) -> None:
     assert any(each.endswith(token) for each in told(text))
 
 
-@pytest.mark.parametrize("token", ["ghp_16C7e42F292c6912E7710c838347Ae178B4a", "sk-proj-abcdefghij0123456789"])
-def test_what_stands_before_a_token_is_none_of_it(token: str) -> None:
-    assert told(f"cannot use key-{token}, sorry") == [token]
-
-
-@pytest.mark.parametrize(
-    "text", ["task-management-for-everybody-2026", "sk-learn-is-a-library-of-python", "eyJ is no token"]
-)
-def test_words_that_begin_alike_are_none(text: str) -> None:
-    assert told(text) == []
+def test_what_stands_before_a_token_is_none_of_it_and_words_that_begin_alike_are_none() -> None:
+    for token in ("ghp_16C7e42F292c6912E7710c838347Ae178B4a", "sk-proj-abcdefghij0123456789"):
+        assert told(f"cannot use key-{token}, sorry") == [token]
+    for text in ("task-management-for-everybody-2026", "sk-learn-is-a-library-of-python", "eyJ is no token"):
+        assert told(text) == []
 
 
 (BEGINNINGS,) = rows_of(Path(__file__), "beginnings")
@@ -113,12 +107,6 @@ def test_a_text_that_begins_a_credential_again_and_again_is_looked_through_once(
     subprocess.run([sys.executable, "-c", code], timeout=PATIENCE, check=True)
 
 
-@pytest.mark.parametrize("before", range(3))
-def test_one_of_the_spellings_is_what_base64_holds_wherever_the_secret_begins(before: int) -> None:
-    encoded = base64.b64encode(bytes(before) + b"hunter2 hunter2" + b"xyz").decode()
-    assert any(each in encoded for each in all_spellings(["hunter2 hunter2"]))
-
-
 def test_a_short_secret_has_no_spelling_but_its_own() -> None:
     assert all_spellings(["a b"]) == {"a b"}
     assert all(len(each) >= SHORTEST for each in all_spellings(["a b c d"]))
@@ -128,8 +116,3 @@ def test_the_strings_of_a_secret_that_is_json_are_found_with_their_names() -> No
     found = nested('{"key": {"token": "one"}, "more": ["two", 3]}')
     assert sorted(found) == [("more", "two"), ("token", "one")]
     assert len(nested("[" + ",".join(['"x"'] * (MAX_NESTED + 50)) + "]")) == MAX_NESTED
-
-
-@pytest.mark.parametrize("secret", ["{not json", "[" * 10_000, "[[[[", '{"a":1}', "[]", "plain"])
-def test_what_only_looks_like_json_has_no_strings_within(secret: str) -> None:
-    assert nested(secret) == []

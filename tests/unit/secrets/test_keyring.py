@@ -114,23 +114,20 @@ def test_files_and_directories_that_others_could_read_are_refused(environ: Mappi
     assert [*keyring.names(environ)] == ["NAME"]
 
 
-def test_a_secret_that_others_could_read_is_replaced_by_a_private_one(environ: Mapping[str, str]) -> None:
+def test_a_secret_that_others_could_read_is_replaced_by_a_private_one_and_another_users_refused(
+    environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     keyring.write("NAME", "before", environ)
     file = secrets_dir(environ) / "NAME"
     file.chmod(0o644)
     keyring.write("NAME", CANARY, environ)
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert keyring.read("NAME", environ) == CANARY
-
-
-def test_another_users_secrets_are_refused(environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    keyring.write("NAME", CANARY, environ)
+    assert (stat.S_IMODE(file.stat().st_mode), keyring.read("NAME", environ)) == (0o600, CANARY)
     monkeypatch.setattr(os, "geteuid", lambda: 64_322)
     with pytest.raises(SecretTrouble, match="not to this user"):
         keyring.read("NAME", environ)
 
 
-def test_no_link_is_followed(environ: Mapping[str, str], tmp_path: Path) -> None:
+def test_no_link_is_followed_and_no_pipe_waited_for(environ: Mapping[str, str], tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir(mode=0o700)
     (elsewhere / "NAME").write_text("somebody's")
@@ -149,11 +146,7 @@ def test_no_link_is_followed(environ: Mapping[str, str], tmp_path: Path) -> None
     keyring.write("NAME", CANARY, environ)
     assert keyring.remove("OTHER", environ)
     assert (elsewhere / "NAME").read_text() == "somebody's"
-
-
-def test_what_is_no_file_is_not_waited_for(environ: Mapping[str, str]) -> None:
-    keyring.write("OTHER", CANARY, environ)
-    os.mkfifo(secrets_dir(environ) / "PIPE", 0o600)
+    os.mkfifo(folder / "PIPE", 0o600)
     with pytest.raises(SecretTrouble, match="remove it"):
         keyring.read("PIPE", environ)
 

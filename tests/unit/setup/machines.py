@@ -1,5 +1,6 @@
 """Machines with the files of clients on them: those that clients wrote, or their documentation shows."""
 
+import json
 import shutil
 import tomllib
 from collections.abc import Mapping
@@ -12,6 +13,14 @@ CLIENTS = Path(__file__).parent / "clients"
 
 ORIGINS: dict[str, str] = tomllib.loads((CLIENTS / "origins.toml").read_text())
 """How the files of each client came about."""
+
+
+def put(path: Path, content: object, mode: int = 0o600) -> Path:
+    """A file with a text, or with another value as JSON, and the directories that lead to it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    path.chmod(mode)
+    return path
 
 
 def machine(at: Path, *clients: str, environ: Mapping[str, str] | None = None) -> Machine:

@@ -19,7 +19,7 @@ from daemon.setup.clients.importing import ImportPlan, drafted, find
 from daemon.setup.clients.programs import PROGRAMS
 from daemon.setup.drafts import Draft, changed, known_values, read_present
 from tests.unit.cases import cases
-from tests.unit.setup.machines import machine
+from tests.unit.setup.machines import machine, put
 
 KEY = "bk-7Qm2xV9bT4Zr8Lw1"
 WRITTEN = """{
@@ -40,13 +40,6 @@ def draft_of(at: Path, *clients: str) -> Draft:
     present = read_present(config(at))
     planned = ImportPlan(find(here, [PROGRAMS[name] for name in clients]), present, here.environ)
     return drafted(present, planned, here.environ)
-
-
-def put(path: Path, text: str, mode: int = 0o600) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    path.chmod(mode)
-    return path
 
 
 def test_a_new_configuration_is_one_that_mcpd_runs_with(tmp_path: Path) -> None:
@@ -172,15 +165,12 @@ def test_a_server_is_found_where_it_is_written(text: str, place: list[str], tmp_
 # --- secrets that are moved out of entries -------------------------------------------------------------------
 
 
-MOVED_SECRETS_KEY = "bk-7Qm2xV9bT4Zr8Lw1"
-
-
 @cases("entry", "moved", "kept")
 def test_secrets_become_variables(entry: dict[str, Any], moved: dict[str, Any], kept: dict[str, str]) -> None:
     variables = moved_secrets.Variables(known={})
-    assert moved_secrets.with_references(entry, "git-hub", {MOVED_SECRETS_KEY}, variables) == moved
+    assert moved_secrets.with_references(entry, "git-hub", {KEY}, variables) == moved
     assert variables.kept == kept
-    assert MOVED_SECRETS_KEY not in repr(variables)
+    assert KEY not in repr(variables)
 
 
 def test_a_name_that_has_another_value_gets_a_number() -> None:
@@ -220,28 +210,20 @@ def test_what_is_written_with_its_secrets_is_undone_with_them(
     )
     assert "canary" not in f"{made!r}{made.diff()}{made.env}"
     made.write()
-    assert keyring.read("KEY", environ) == "canary"
     assert config(tmp_path).with_name("env").read_text() == "PLAIN=other\n"
-    assert known_values(read_present(config(tmp_path)), environ) == {
-        "PLAIN": "other",
-        "keyring:KEY": "canary",
-        **environ,
-    }
+    known = {"PLAIN": "other", "keyring:KEY": "canary", **environ}
+    assert known_values(read_present(config(tmp_path)), environ) == known
     made.undo()
     assert keyring.names(environ) == {}
     assert config(tmp_path).read_text() == WRITTEN
     assert known_values(read_present(config(tmp_path)), environ) == environ
 
 
-def test_references_are_found_by_name() -> None:
+def test_references_are_found_by_name_and_what_a_client_would_ask_for_is_one() -> None:
     entry = {"args": ["${A}", "$${B}", "${C:-default}", "${workspaceFolder}"], "env": {"X": "a${env:D}b${A}"}}
     assert moved_secrets.references(entry) == ["A", "D"]
-
-
-def test_what_a_client_would_ask_for_is_a_variable() -> None:
-    assert moved_secrets.asked_as_variables({"env": {"K": "${input:perplexity-key}"}}) == {
-        "env": {"K": "${PERPLEXITY_KEY}"}
-    }
+    asked = moved_secrets.asked_as_variables({"env": {"K": "${input:perplexity-key}"}})
+    assert asked == {"env": {"K": "${PERPLEXITY_KEY}"}}
     assert variable_of("9-lives") == "_9_LIVES"
 
 
@@ -253,10 +235,7 @@ def case(name: str) -> str:
 
 
 def test_each_server_gets_its_own_variables_and_nothing_else_changes(tmp_path: Path) -> None:
-    path, env = tmp_path / "mcpd.json", tmp_path / "env"
-    path.write_text(case("before.json"))
-    env.write_text(case("kept.env"))
-    env.chmod(0o600)
+    path, env = put(tmp_path / "mcpd.json", case("before.json")), put(tmp_path / "env", case("kept.env"))
     before = load(path, {})
     made = moved_secrets.with_own_variables(read_present(path), {})
     assert "tok-1" not in made.draft.diff()
@@ -264,13 +243,8 @@ def test_each_server_gets_its_own_variables_and_nothing_else_changes(tmp_path: P
     assert path.read_text() == case("after.json")
     lines = env.read_text().splitlines()
     assert lines[:5] == ["# tokens", "", "# mine", "BOTH=bot-1", "HTTPS_PROXY=http://p"]
-    assert set(lines[5:]) == {
-        "C__KEY=key-1",
-        "A__API_TOKEN=tok-1",
-        "B__API_TOKEN=tok-1",
-        "B__OTHER=oth-1",
-        "C__BOTH=bot-1",
-    }
+    own = "A__API_TOKEN=tok-1 B__API_TOKEN=tok-1 B__OTHER=oth-1 C__BOTH=bot-1 C__KEY=key-1"
+    assert sorted(lines[5:]) == own.split()
     assert made.unused == ("HTTPS_PROXY",)
     after = load(path, {})
     for name, server in before.mcp_servers.items():

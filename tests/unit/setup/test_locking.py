@@ -67,17 +67,18 @@ def differences(
 
 
 def test_the_file_is_sorted_and_has_a_line_for_each_definition_and_package() -> None:
-    text = written(locked(LOG, DIFF))
+    text, content = written(locked(LOG, DIFF)), empty()
     assert text == written(locked(DIFF, LOG))
+    # An approval writes the same line.
+    approve(content, [LOG], {"git": IDENTITY})
+    assert content["servers"]["git"]["tools"]["log"] == json.loads(text)["servers"]["git"]["tools"]["log"]
     lines = text.splitlines()
     assert [line.split(":")[0].strip() for line in lines if "hash" in line] == [
         '"mcp-git"', '"review"', '"a', '"diff"', '"log"',
     ]  # fmt: skip
-    assert json.loads(text)["servers"]["git"]["packages"] == {
-        "mcp-git": {"version": "1.2", "hashes": ["sha256:a", "sha256:b"]}
-    }
-    assert text.isascii()
-    assert text.endswith("}\n")
+    package = {"version": "1.2", "hashes": ["sha256:a", "sha256:b"]}
+    assert json.loads(text)["servers"]["git"]["packages"] == {"mcp-git": package}
+    assert (text.isascii(), text[-2:]) == (True, "}\n")
 
 
 def test_what_varies_from_start_to_start_changes_no_byte() -> None:
@@ -103,14 +104,6 @@ def test_a_skill_has_a_line_and_another_digest_is_a_difference() -> None:
     assert not differences(content, with_digest("a1" * 32))
     (found,) = differences(content, with_digest("b2" * 32))
     assert (found.name, found.change) == ("skill:skill://pay/SKILL.md", {"members": ["resources"]})
-
-
-def test_what_is_unpinned_says_so() -> None:
-    content = empty()
-    offer(content, now(of(LOG), {"mcp-git": LockedPackage(pinned=False)}))
-    assert content["servers"]["git"]["packages"] == {"mcp-git": {"pinned": False}}
-    offer(content, now(of(LOG), {}))
-    assert "packages" not in content["servers"]["git"]
 
 
 def test_members_that_mcpd_does_not_know_stay() -> None:
@@ -151,18 +144,20 @@ def test_an_edited_entry_is_not_written_before_somebody_agrees() -> None:
     assert trusted == content
 
 
-def test_a_failed_lookup_leaves_the_hashes_of_the_same_version_alone() -> None:
+def test_a_failed_lookup_leaves_the_hashes_of_the_same_version_alone_and_what_is_unpinned_says_so() -> None:
     content = locked(LOG)
     offer(content, now(of(LOG), {"mcp-git": LockedPackage(version="1.2")}))
     assert content == locked(LOG)
-    offer(content, now(of(LOG), {"mcp-git": LockedPackage(version="1.3")}))
-    assert content["servers"]["git"]["packages"] == {"mcp-git": {"version": "1.3"}}
-    newer = {"mcp-git": LockedPackage(version="1.3", hashes=("sha256:c",))}
-    offer(content, now(of(LOG), newer))
-    assert content["servers"]["git"]["packages"] == {"mcp-git": {"version": "1.3", "hashes": ("sha256:c",)}}
-    newer = {"mcp-git": LockedPackage(version="1.3", hashes=("sha256:c", "sha256:d"))}
-    offer(content, now(of(LOG), newer))
-    assert content["servers"]["git"]["packages"]["mcp-git"]["hashes"] == ("sha256:c", "sha256:d")
+    for package, line in (
+        (LockedPackage(version="1.3"), {"version": "1.3"}),
+        (LockedPackage(version="1.3", hashes=("c",)), {"version": "1.3", "hashes": ("c",)}),
+        (LockedPackage(version="1.3", hashes=("c", "d")), {"version": "1.3", "hashes": ("c", "d")}),
+        (LockedPackage(pinned=False), {"pinned": False}),
+    ):
+        offer(content, now(of(LOG), {"mcp-git": package}))
+        assert content["servers"]["git"]["packages"] == {"mcp-git": line}
+    offer(content, now(of(LOG), {}))
+    assert "packages" not in content["servers"]["git"]
 
 
 def test_a_server_that_is_no_longer_configured_is_removed_and_a_renamed_one_is_not() -> None:
@@ -173,12 +168,6 @@ def test_a_server_that_is_no_longer_configured_is_removed_and_a_renamed_one_is_n
     assert content["servers"] == {"hub": locked(LOG)["servers"]["git"]}
     assert renew(content, config_of({"mcpServers": {"twin": GIT, "hub": GIT}}).mcp_servers) == []
     assert list(content["servers"]) == ["hub"]
-
-
-def test_an_approval_and_a_new_lock_write_the_same_line() -> None:
-    content = empty()
-    approve(content, [LOG], {"git": IDENTITY})
-    assert content["servers"]["git"]["tools"]["log"] == locked(LOG)["servers"]["git"]["tools"]["log"]
 
 
 # --- differences ------------------------------------------------------------------------------------------
@@ -194,14 +183,10 @@ def test_each_difference_is_found() -> None:
     content = locked(old, DIFF)
     assert differences(content, of(old, DIFF)) == []
     catalog = of(new, tool("git", "push"), lock=content)
+    change = {"argumentsWent": ["a"], "argumentsCame": ["c"], "argumentsChanged": ["b"]}
     assert differences(content, catalog) == [
         Drift(server="git", what="gone", name="diff"),
-        Drift(
-            server="git",
-            what="changed",
-            name="log",
-            change={"argumentsWent": ["a"], "argumentsCame": ["c"], "argumentsChanged": ["b"]},
-        ),
+        Drift(server="git", what="changed", name="log", change=change),
         Drift(server="git", what="new", name="push"),
     ]
     lock = lock_in(written(content).encode())

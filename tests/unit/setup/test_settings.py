@@ -9,6 +9,7 @@ from msgspec import UNSET
 from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
 from daemon.setup.settings import Setting, edited
+from tests.unit.setup.machines import put
 
 WRITTEN = """{
   // mine
@@ -22,14 +23,7 @@ WRITTEN = """{
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    return written(tmp_path / "mcpd.json", WRITTEN)
-
-
-def written(path: Path, text: str) -> Path:
-    path.parent.mkdir(exist_ok=True, mode=0o700)
-    path.write_text(text)
-    path.chmod(0o600)
-    return path
+    return put(tmp_path / "mcpd.json", WRITTEN)
 
 
 def change(config: Path, *trail: str, value: object) -> str:
@@ -48,7 +42,7 @@ def test_comments_order_and_layout_stay(config: Path) -> None:
 def test_a_key_that_is_unset_is_gone_and_with_it_an_object_that_has_nothing_else(config: Path) -> None:
     assert '"lazy": true, //' not in change(config, "lazy", value=UNSET)
     for comment in ("/* mine */", "// mine\n"):
-        written(config, f'{{"profiles": {{"default": {{{comment} "lazy": true}}}}}}')
+        put(config, f'{{"profiles": {{"default": {{{comment} "lazy": true}}}}}}')
         assert comment in change(config, "profiles", "default", "lazy", value=UNSET)
 
 
@@ -60,7 +54,7 @@ def test_a_key_that_is_unset_is_gone_and_with_it_an_object_that_has_nothing_else
 def test_what_was_added_is_taken_away_again_byte_for_byte(
     config: Path, text: str, trail: tuple[str, ...]
 ) -> None:
-    written(config, text)
+    put(config, text)
     assert change(config, *trail, value="Shows what was done.") != text
     assert change(config, *trail, value=UNSET) == text
 
@@ -74,7 +68,7 @@ def test_objects_on_the_way_are_made(config: Path) -> None:
 
 
 def test_keys_of_several_files_are_written_together_or_not_at_all(config: Path) -> None:
-    own = written(config.parent / "profiles.d" / "writer.json", "{}")
+    own = put(config.parent / "profiles.d" / "writer.json", "{}")
     wanted = [
         Setting(trail=("lazy",), value=False),
         Setting(trail=("watch",), value=True),
@@ -95,7 +89,7 @@ def test_keys_of_several_files_are_written_together_or_not_at_all(config: Path) 
 
 
 def test_a_profile_in_a_file_of_its_own_is_changed_there(config: Path) -> None:
-    own = written(config.parent / "profiles.d" / "writer.json", '{\n  "lazy": true // here\n}\n')
+    own = put(config.parent / "profiles.d" / "writer.json", '{\n  "lazy": true // here\n}\n')
     edit = edited(config, [Setting(trail=("profiles", "writer", "lazy"), value=False)], {})
     edit.write()
     assert own.read_text() == '{\n  "lazy": false // here\n}\n'
@@ -105,19 +99,16 @@ def test_a_profile_in_a_file_of_its_own_is_changed_there(config: Path) -> None:
 
 
 def test_a_name_of_a_profile_is_no_path(config: Path) -> None:
-    outside = written(config.parent / "outside.json", "{}")
+    outside = put(config.parent / "outside.json", "{}")
     change(config, "profiles", "../outside", "lazy", value=False)
     assert outside.read_text() == "{}"
 
 
-@pytest.mark.parametrize("value", ["no", 3, None])
-def test_a_faulty_value_is_refused_with_its_fault(config: Path, value: object) -> None:
-    with pytest.raises(ConfigError, match=r"\$\.lazy.*true or false"):
-        edited(config, [Setting(trail=("lazy",), value=value)], {})
-    assert config.read_text() == WRITTEN
-
-
-def test_a_configuration_that_is_faulty_already_is_left_alone(config: Path) -> None:
-    written(config, '{"lazzy": true}')
+def test_a_faulty_value_is_refused_with_its_fault_and_a_faulty_configuration_left_alone(config: Path) -> None:
+    for value in ("no", 3, None):
+        with pytest.raises(ConfigError, match=r"\$\.lazy.*true or false"):
+            edited(config, [Setting(trail=("lazy",), value=value)], {})
+        assert config.read_text() == WRITTEN
+    put(config, {"lazzy": True})
     with pytest.raises(ConfigError, match="lazzy"):
         edited(config, [Setting(trail=("lazy",), value=False)], {})

@@ -13,7 +13,7 @@ from daemon.setup.clients.installing import Installation
 from daemon.setup.clients.programs import PROGRAMS
 from tests.pairwise import pairwise
 from tests.unit.setup.installs import EVERYTHING, MCPD, Installs
-from tests.unit.setup.machines import machine
+from tests.unit.setup.machines import machine, put
 
 WAYS: dict[str, tuple[Any, Installation]] = {
     "all": (EVERYTHING, MCPD),
@@ -73,6 +73,7 @@ ODD = {
     "two megabytes": b'{"pad": "' + b"a" * 2_000_000 + b'", "mcpServers": {}}\n',
 }
 REFUSED = {
+    "another server called mcpd": (b'{"mcpServers": {"mcpd": {"command": "other"}}}', "rename it there"),
     "its servers twice": (b'{"mcpServers": {}, "mcpServers": {"x": {"command": "b"}}}', "has this key twice"),
     "a list": (b"[]", "is not an object"),
     "a list of servers": (b'{"mcpServers": []}', "is not an object"),
@@ -93,14 +94,14 @@ def test_an_odd_file_is_given_back_byte_for_byte(tmp_path: Path, held: bytes) ->
 def test_what_could_not_be_given_back_is_refused_with_the_reason(tmp_path: Path, held: bytes, why: str) -> None:
     installs, file = _with_file(tmp_path, held)
     with pytest.raises((DocumentError, ConfigError), match=why):
-        installs.install("cursor")
+        installs.install("cursor", ())
     assert file.read_bytes() == held
+    assert not installs.kept()
 
 
 def _with_file(at: Path, held: bytes) -> tuple[Installs, Path]:
     installs = Installs(machine(at))
-    file = installs.machine.home / ".cursor" / "mcp.json"
-    file.parent.mkdir()
+    file = put(installs.machine.home / ".cursor" / "mcp.json", "")
     file.write_bytes(held)
     return installs, file
 
@@ -116,17 +117,6 @@ def test_a_client_without_any_file_gets_one_that_is_removed_again(tmp_path: Path
     assert len(installs.files()) == 1
     installs.uninstall(client)
     assert installs.files() == {}
-
-
-def test_a_server_that_is_called_mcpd_and_is_not_is_left_alone(tmp_path: Path) -> None:
-    installs = Installs(machine(tmp_path))
-    path = installs.machine.home / ".cursor" / "mcp.json"
-    path.parent.mkdir()
-    path.write_text('{"mcpServers": {"mcpd": {"command": "other"}}}')
-    with pytest.raises(DocumentError, match="rename it there"):
-        installs.install("cursor", ())
-    assert path.read_text() == '{"mcpServers": {"mcpd": {"command": "other"}}}'
-    assert not installs.kept()
 
 
 def test_if_a_later_file_cannot_be_changed_the_earlier_ones_are_as_they_were(tmp_path: Path) -> None:

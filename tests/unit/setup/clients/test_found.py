@@ -13,7 +13,7 @@ from daemon.setup.clients.importing import ClientServers, ConfiguredServers, fin
 from daemon.setup.clients.programs import PROGRAMS, SHAPES, Machine, named
 from tests.unit.cases import cases
 from tests.unit.setup.generated import MACHINE
-from tests.unit.setup.machines import CLIENTS, ORIGINS, machine
+from tests.unit.setup.machines import CLIENTS, ORIGINS, machine, put
 
 
 def found_of(client: str, at: Path) -> ClientServers:
@@ -68,15 +68,11 @@ def test_what_cannot_be_taken_is_named(tmp_path: Path) -> None:
 def test_mcpd_itself_is_no_server_of_a_client(tmp_path: Path) -> None:
     here = machine(tmp_path)
     for path, command in ((".cursor/mcp.json", "/opt/bin/mcpd"), (".lmstudio/mcp.json", "mcpd")):
-        at = here.home / path
-        at.parent.mkdir()
-        at.write_text(f'{{"mcpServers": {{"hub": {{"command": "{command}", "args": ["connect"]}}}}}}')
+        put(here.home / path, {"mcpServers": {"hub": {"command": command, "args": ["connect"]}}})
     findings = find(here, PROGRAMS.values())
     assert not findings.servers
-    assert [(origin.program.name, origin.name) for origin in findings.own] == [
-        ("cursor", "hub"),
-        ("lmstudio", "hub"),
-    ]
+    found = [(origin.program.name, origin.name) for origin in findings.own]
+    assert found == [("cursor", "hub"), ("lmstudio", "hub")]
 
 
 BROKEN = '{\n  "mcpServers": {\n    "a": nonsense\n  }\n}\n'
@@ -89,27 +85,17 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
     os.mkfifo(here.home / ".gemini" / "settings.json")
     (here.home / ".lmstudio").mkdir()
     (here.home / ".lmstudio" / "mcp.json").symlink_to("mcp.json")
-    (here.home / ".codex").mkdir()
-    (here.home / ".codex" / "config.toml").write_bytes(b"a = '\xff'\n")
-    (here.home / ".junie" / "mcp").mkdir(parents=True)
-    (here.home / ".junie" / "mcp" / "mcp.json").write_text('{"mcpServers": ["a"]}')
+    put(here.home / ".codex" / "config.toml", "").write_bytes(b"a = '\xff'\n")
+    put(here.home / ".junie" / "mcp" / "mcp.json", {"mcpServers": ["a"]})
     messages = [each.message for each in find(here, PROGRAMS.values()).unread]
-    assert len(messages) == 5
-    for message, words in zip(
-        messages,
-        ("a directory", "not UTF-8", "not a regular file", "mcpServers is not an object", "a link"),
-        strict=True,
-    ):
-        assert words in message
+    reasons = ("a directory", "not UTF-8", "not a regular file", "mcpServers is not an object", "a link")
+    assert [why in said for why, said in zip(reasons, messages, strict=True)] == [True] * 5
 
 
 @cases("entry")
 def test_an_entry_of_another_shape_is_left_and_said(entry: str, tmp_path: Path) -> None:
     here = machine(tmp_path)
-    (here.home / ".cursor").mkdir()
-    (here.home / ".cursor" / "mcp.json").write_text(
-        f'{{"mcpServers": {{"odd": {entry}, "b": {{"command": "b"}}}}}}'
-    )
+    put(here.home / ".cursor/mcp.json", f'{{"mcpServers": {{"odd": {entry}, "b": {{"command": "b"}}}}}}')
     findings = find(here, [PROGRAMS["cursor"]])
     assert "user b" in entries(findings)
     assert len(findings.left) + len(findings.servers) == 2
@@ -127,12 +113,10 @@ def test_what_claude_code_has_in_one_directory_is_found_from_anywhere_and_is_for
         return json.loads(json.dumps(value).replace("DIR", str(at)))
 
     projects = {str(at): {"mcpServers": {"a": of(entry)}}, "/gone": {"mcpServers": {}}, "odd": 1}
-    (here.home / ".claude.json").write_text(json.dumps({"projects": projects}))
+    put(here.home / ".claude.json", {"projects": projects})
     [server] = find(here, [PROGRAMS["claude-code"]]).servers
-    assert {key: value for key, value in server.entry.items() if key != "type"} == {
-        **of(found),
-        "workspaces": [str(at)],
-    }
+    said = {key: value for key, value in server.entry.items() if key != "type"}
+    assert said == {**of(found), "workspaces": [str(at)]}
     assert server.origin.scope == f"local {at}"
 
 
@@ -141,7 +125,7 @@ def test_a_directory_is_named_by_its_real_path_and_as_no_glob(tmp_path: Path) ->
     at.mkdir()
     (here.home / "link").symlink_to(at)
     projects = {str(here.home / "link"): {"mcpServers": {"a": {"command": "a"}}}}
-    (here.home / ".claude.json").write_text(json.dumps({"projects": projects}))
+    put(here.home / ".claude.json", {"projects": projects})
     [server] = find(here, [PROGRAMS["claude-code"]]).servers
     assert server.entry["workspaces"] == [f"{tmp_path}/app [[]1]"]
 

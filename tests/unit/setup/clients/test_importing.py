@@ -13,7 +13,7 @@ from daemon.setup.clients.importing import ClientServers, ConfiguredServers, Imp
 from daemon.setup.clients.programs import PROGRAMS, ClientPlace, Machine
 from daemon.setup.drafts import read_present
 from tests.unit.cases import rows_of
-from tests.unit.setup.machines import machine
+from tests.unit.setup.machines import machine, put
 
 KEY = "bk-7Qm2xV9bT4Zr8Lw1"
 
@@ -31,8 +31,7 @@ def planned_and_found(
     here = machine(at, *clients, environ=environ)
     for client, servers in (files or {}).items():
         place = PROGRAMS[client].places(here)[0]
-        place.path.parent.mkdir(parents=True, exist_ok=True)
-        place.path.write_text(json.dumps({place.trail[0]: servers}))
+        put(place.path, {place.trail[0]: servers})
     findings = find(here, PROGRAMS.values())
     source = here.home / ".config" / "mcpd" / "mcpd.json"
     present = attrs.evolve(read_present(source), servers=written or {}, variables=kept or {})
@@ -67,7 +66,7 @@ def with_local(at: Path, entry: dict[str, Any], *directories: str) -> Machine:
     """A machine on which Claude Code has a server in these directories of the home directory, in each alone."""
     here = machine(at)
     projects = {f"{here.home}/{each}": {"mcpServers": {"a": entry}} for each in directories}
-    (here.home / ".claude.json").write_text(json.dumps({"projects": projects}))
+    put(here.home / ".claude.json", {"projects": projects})
     return here
 
 
@@ -83,12 +82,8 @@ def test_a_server_of_some_directories_is_for_each_of_them_and_mcpd_has_it_there_
     ] == [("a", True, None), ("a-2", False, [f"{here.home}/three"])]
     known = ConfiguredServers(servers={"a": both.entry}).lookup(PROGRAMS["claude-code"], here)
     places = [place for place in PROGRAMS["claude-code"].places(here) if place.scope == "local"]
-    assert {place.trail[1].rpartition("/")[2]: known(place, "a", entry) for place in places} == {
-        "proj": None,
-        "one": "a",
-        "two": "a",
-        "three": None,
-    }
+    found = {place.trail[1].rpartition("/")[2]: known(place, "a", entry) for place in places}
+    assert found == {"proj": None, "one": "a", "two": "a", "three": None}
     everywhere = ConfiguredServers(servers={"b": {"command": "x", "share": "workspace"}})
     assert {everywhere.lookup(PROGRAMS["claude-code"], here)(place, "a", entry) for place in places} == {"b"}
 
@@ -111,15 +106,11 @@ def test_another_version_and_another_token_stay_apart(tmp_path: Path) -> None:
         "lmstudio": {"pkg": server("1.0.0", "other-Zt5Kw9")},
     }
     made = planned(tmp_path, files=files)
-    assert [(each.name, each.beside) for each in made.servers] == [
-        ("pkg", None),
-        ("pkg-2", "pkg"),
-        ("pkg-3", "pkg"),
-    ]
-    assert [each.entry["env"]["API_KEY"] for each in made.servers] == [
-        "${PKG__API_KEY}",
-        "${PKG_2__API_KEY}",
-        "${PKG_3__API_KEY}",
+    found = [(each.name, each.beside, each.entry["env"]["API_KEY"]) for each in made.servers]
+    assert found == [
+        ("pkg", None, "${PKG__API_KEY}"),
+        ("pkg-2", "pkg", "${PKG_2__API_KEY}"),
+        ("pkg-3", "pkg", "${PKG_3__API_KEY}"),
     ]
     assert [*made.variables.values()] == ["first-Qx7Rm2", "first-Qx7Rm2", "other-Zt5Kw9"]
 
@@ -245,9 +236,8 @@ def test_a_sandbox_is_taken_along_and_what_mcpd_lacks_of_it_is_said(tmp_path: Pa
 
 def test_the_rules_of_all_sandboxes_of_a_file_count_for_those_that_have_none(tmp_path: Path) -> None:
     place = PROGRAMS["vscode"].places(machine(tmp_path))[0]
-    place.path.parent.mkdir(parents=True, exist_ok=True)
     common = {"network": {"allowedDomains": ["a.example"]}}
-    place.path.write_text(json.dumps({"sandbox": common, "servers": {**BOXED, "plain": {"command": "x"}}}))
+    put(place.path, {"sandbox": common, "servers": {**BOXED, "plain": {"command": "x"}}})
     found = sandboxes(find(machine(tmp_path), [PROGRAMS["vscode"]]).servers)
     assert found["boxed"] == {"sandboxEnabled": True, "sandbox": common}
     assert (found["ruled"], found["plain"]) == ({"sandbox": {"network": {}}}, {})
@@ -256,24 +246,19 @@ def test_the_rules_of_all_sandboxes_of_a_file_count_for_those_that_have_none(tmp
 def test_a_project_does_not_take_its_servers_out_of_the_users_sandbox(tmp_path: Path) -> None:
     here = machine(tmp_path)
     place = next(each for each in PROGRAMS["vscode"].places(here) if each.scope == "workspace")
-    place.path.parent.mkdir(parents=True, exist_ok=True)
     servers = {
         **BOXED,
         "mode": boxed(sandbox={"mode": "off"}),
         "near": boxed(sandbox={"filesystem": {"allowRead": ["x"]}}),
     }
-    place.path.write_text(json.dumps({place.trail[0]: servers}))
+    put(place.path, {place.trail[0]: servers})
     servers_found = find(here, [PROGRAMS["vscode"]]).servers
     found = sandboxes(servers_found)
     assert (found["open"], found["off"], found["mode"]) == ({"sandbox": {"network": {}}}, {}, {})
     assert found["boxed"] == {"sandboxEnabled": True}
     lost = {each.origin.name: [note.key for note in each.notes if note.lost] for each in servers_found}
-    assert (lost["open"], lost["off"], lost["mode"], lost["boxed"]) == (
-        ["sandboxEnabled"],
-        ["sandbox"],
-        ["sandbox"],
-        [],
-    )
+    outside = {"open": ["sandboxEnabled"], "off": ["sandbox"], "mode": ["sandbox"], "boxed": []}
+    assert {name: lost[name] for name in outside} == outside
     # Its relative paths begin in the project.
     entries = {each.origin.name: each.entry for each in servers_found}
     assert (entries["near"].get("cwd"), entries["boxed"].get("cwd")) == (str(here.directory), None)
@@ -334,10 +319,7 @@ def test_what_is_known_of_a_server_is_written_and_it_is_the_same_server_afterwar
 def test_an_imported_entry_does_not_say_how_far_its_server_is_trusted(tmp_path: Path) -> None:
     servers = {"a": {"command": "a", "trust": True}, "b": {"command": "b", "trust": "all"}}
     made = planned(tmp_path, files={"gemini": servers})
-    assert [(server.name, dict(server.entry)) for server in made.added] == [
-        ("a", {"command": "a"}),
-        ("b", {"command": "b"}),
-    ]
+    assert [dict(server.entry) for server in made.added] == [{"command": "a"}, {"command": "b"}]
     assert [note.key for server in made.added for note in server.notes if note.lost] == ["trust"]
 
 
@@ -360,13 +342,8 @@ def test_an_entry_that_names_a_registrys_server_becomes_that_server(tmp_path: Pa
 
     here = attrs.evolve(machine(tmp_path, "kiro"), registered=registered)
     entry = {"type": "registry", "headers": {"X": "1"}}
-    project = here.directory / ".kiro" / "settings" / "mcp.json"
-    project.parent.mkdir(parents=True)
-    project.write_text(json.dumps({"mcpServers": {"io.example/theirs": entry}}))
-    (here.home / ".junie" / "mcp").mkdir(parents=True)
-    (here.home / ".junie" / "mcp" / "mcp.json").write_text(
-        json.dumps({"mcpServers": {"io.example/odd": entry}})
-    )
+    put(here.directory / ".kiro/settings/mcp.json", {"mcpServers": {"io.example/theirs": entry}})
+    put(here.home / ".junie/mcp/mcp.json", {"mcpServers": {"io.example/odd": entry}})
     findings = find(here, PROGRAMS.values())
     weather = next(each.entry for each in findings.servers if each.origin.name == "io.example/weather")
     # What is not answered is a variable, and the author of a project has no registry asked.
@@ -387,26 +364,18 @@ def test_an_entry_that_names_a_registrys_server_becomes_that_server(tmp_path: Pa
 
 
 def test_a_server_of_vs_codes_gallery_is_what_its_entry_runs(tmp_path: Path) -> None:
-    gallery = {"gallery": "https://api.mcp.example", "version": "1.2.3"}
-    entry = {"type": "stdio", "command": "npx", "args": ["-y", "@a/thing@1.2.3"], **gallery}
-    made = planned(tmp_path, files={"vscode": {"io.a/thing": entry}})
-    assert [(each.name, each.entry) for each in made.servers] == [
-        ("io-a-thing", {"command": "npx", "args": ["-y", "@a/thing@1.2.3"], "title": "io.a/thing"})
-    ]
+    runs = {"command": "npx", "args": ["-y", "@a/thing@1.2.3"]}
+    entry = {"type": "stdio", **runs, "gallery": "https://api.mcp.example", "version": "1.2.3"}
+    (server,) = planned(tmp_path, files={"vscode": {"io.a/thing": entry}}).servers
+    assert (server.name, server.entry) == ("io-a-thing", {**runs, "title": "io.a/thing"})
 
 
 # --- references in imported entries --------------------------------------------------------------------------
 
 
 SAYS = (
-    *(
-        "${run:touch /tmp/x}",
-        "${run:-touch /tmp/x}",
-        "${keyring:gh}",
-        "{env:run:touch /tmp/x}",
-        "$${{env:run:id}",
-    ),
-    *("${input:{env:run:id}}", "x ${run:id} $${run:id} ${:-$}{run:id}"),
+    *("${run:touch /tmp/x}", "${run:-touch /tmp/x}", "${keyring:gh}", "{env:run:touch /tmp/x}"),
+    *("$${{env:run:id}", "${input:{env:run:id}}", "x ${run:id} $${run:id} ${:-$}{run:id}"),
 )
 
 
@@ -438,8 +407,7 @@ def test_no_client_can_have_mcpd_run_a_command_or_read_the_keyring(client: str, 
     for number, place in enumerate(PROGRAMS[client].places(machine(tmp_path))):
         here = machine(tmp_path / str(number))
         own = PROGRAMS[client].places(here)[number]
-        own.path.parent.mkdir(parents=True, exist_ok=True)
-        own.path.write_text(written(own, client))
+        put(own.path, written(own, client))
         present = read_present(here.home / ".config" / "mcpd" / "mcpd.json")
         made = ImportPlan(find(here, PROGRAMS.values()), present, here.environ)
         [server] = made.servers

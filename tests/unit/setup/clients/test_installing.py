@@ -171,9 +171,7 @@ def test_a_diff_names_the_file_and_has_little_around_a_change() -> None:
     before = "".join(f'k{number} = "{number}"\n' for number in range(9))
     shown = difference(Path("/x.toml"), before, before.replace('"4"', '"\\u001b"'), Format.TOML)
     assert shown.splitlines()[:2] == ["--- /x.toml", "+++ /x.toml"]
-    assert [line for line in shown.splitlines() if line[:1] == " "] == [
-        ' k2 = "2"', ' k3 = "3"', ' k5 = "5"', ' k6 = "6"',
-    ]  # fmt: skip
+    assert [line[:4] for line in shown.splitlines() if line[:1] == " "] == [" k2 ", " k3 ", " k5 ", " k6 "]
     assert difference(Path("/x.toml"), before, before, Format.TOML) == ""
     assert difference(Path("/x.toml"), None, "a = 1\n", Format.TOML).startswith("--- /dev/null\n+++ /x.toml")
 

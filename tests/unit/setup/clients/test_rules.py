@@ -14,7 +14,7 @@ from daemon.setup.clients.installing import Installation, Records
 from daemon.setup.clients.programs import PROGRAMS
 from daemon.setup.clients.rules import ToolRule, held_rules, keeping
 from tests.unit.cases import cases
-from tests.unit.setup.machines import machine
+from tests.unit.setup.machines import machine, put
 
 MEMORY = {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-memory"]}
 KNOWN = ConfiguredServers(servers={"memory": MEMORY, "time": {"command": "time"}})
@@ -24,17 +24,11 @@ Files = dict[str, Any]
 CLAUDE = {".claude.json": {"mcpServers": {"memory": MEMORY}}}
 
 
-def settings(kind: str, *texts: str) -> Files:
-    return {".claude/settings.json": {"permissions": {kind: list(texts)}}}
-
-
 def rules(at: Path, client: str, files: Files) -> list[ToolRule]:
     """The rules that are found of a client with these files in the user's home directory."""
     here = machine(at)
     for name, said in files.items():
-        path = here.home / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(said if isinstance(said, str) else json.dumps(said))
+        put(here.home / name, said)
     program = PROGRAMS[client]
     return held_rules(program, here, KNOWN.lookup(program, here), KNOWN.servers, Records(at / "state"))[1]
 
@@ -62,9 +56,7 @@ def test_the_rules_of_the_administrator_are_found(
 ) -> None:
     monkeypatch.setattr("daemon.setup.clients.programs.ADMINISTRATED", tmp_path / "etc")
     for name, said in of_system.items():
-        path = tmp_path / "etc" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(said)
+        put(tmp_path / "etc" / name, said)
     assert texts(tmp_path, client, files) == wanted
 
 
@@ -75,9 +67,8 @@ def test_where_rules_cannot_be_read_nobody_knows_what_they_forbid(tmp_path: Path
 
 def test_a_client_with_rules_keeps_its_servers_names_or_stays_as_it_is(tmp_path: Path) -> None:
     here = machine(tmp_path)
-    (here.home / ".claude.json").write_text(json.dumps(CLAUDE[".claude.json"]))
-    (here.home / ".claude").mkdir()
-    (here.home / ".claude" / "settings.json").write_text('{"permissions": {"deny": ["mcp__memory__x"]}}')
+    put(here.home / ".claude.json", CLAUDE[".claude.json"])
+    put(here.home / ".claude" / "settings.json", {"permissions": {"deny": ["mcp__memory__x"]}})
     program = PROGRAMS["claude-code"]
     theirs, found = held_rules(
         program, here, KNOWN.lookup(program, here), KNOWN.servers, Records(tmp_path / "state")
