@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -30,7 +31,7 @@ from daemon.catalog.kinds import CHANGED, LISTS, switch_of, switched_by
 from daemon.config.config_model import Server
 from daemon.facts import Switched
 from daemon.model import Kind
-from tests.unit.cases import cases
+from tests.unit.cases import cases, rows_of
 from tests.unit.catalog.samples import after, catalog_of, servers
 from tests.unit.config.reading import config_of, server_of
 
@@ -105,33 +106,8 @@ COMMAND: dict[str, Any] = {
 }
 REMOTE: dict[str, Any] = {"type": "http", "url": "https://example.org/mcp", "headers": {"A": "1", "B": "2"}}
 
-DECISIVE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "type": (REMOTE, {"type": "sse"}),
-    "command": (COMMAND, {"command": "another"}),
-    "args": (COMMAND, {"args": ["b", "--a"]}),
-    "env": (COMMAND, {"env": {"A": "1", "B": "3"}}),
-    "cwd": (COMMAND, {"cwd": "/"}),
-    "url": (REMOTE, {"url": "https://example.org/other"}),
-    "headers": (REMOTE, {"headers": {"A": "1"}}),
-}
-INDECISIVE: dict[str, dict[str, Any]] = {
-    "title": {"title": "shown otherwise"},
-    "description": {"description": "said otherwise"},
-    "enabled": {"enabled": False},
-    "origin": {"origin": {"name": "io.github.owner/server", "version": "1.0.0"}},
-    "start": {"start": "lazy"},
-    "sandbox": {"sandbox": "strict"},
-    "sandbox_enabled": {"sandboxEnabled": True},
-    "share": {"share": "session"},
-    "idle": {"idle": "10m"},
-    "timeouts": {"timeouts": {"call": 5}},
-    "limits": {"limits": {"inFlight": 1}},
-    "restart": {"restart": {"base": 2}},
-    "era": {"era": "handshake"},
-    "workspaces": {"workspaces": ["/srv/*"]},
-    "workspace_programs": {"workspacePrograms": True},
-    "trust": {"trust": "none"},
-}
+DECISIVE, INDECISIVE = (rows_of(Path(__file__), name) for name in ("decisive", "indecisive"))
+"""Keys of an entry, each with a change; of decisive ones also the entry that has the key."""
 READ_INTO_OTHERS = {
     *("name", "substituted", "credentials", "identity", "instance"),
     *("env_file", "confined", "faults", "scripts"),
@@ -143,18 +119,17 @@ OF_LOGINS = {"oauth", "auth"}
 
 def test_every_key_of_a_server_is_known_to_decide_or_not() -> None:
     keys = {field.name for field in attrs.fields(Server)}
-    assert keys == DECISIVE.keys() | INDECISIVE.keys() | READ_INTO_OTHERS | OF_LOGINS
+    named = {row[0] for row in (*DECISIVE, *INDECISIVE)}
+    assert keys == named | READ_INTO_OTHERS | OF_LOGINS
 
 
-@pytest.mark.parametrize("key", DECISIVE)
-def test_what_decides_which_server_answers_makes_another_fingerprint(key: str) -> None:
-    entry, change = DECISIVE[key]
-    assert fingerprint(server_of({**entry, **change})) != fingerprint(server_of(entry))
-
-
-@pytest.mark.parametrize("key", INDECISIVE)
-def test_what_does_not_decide_leaves_the_fingerprint_as_it_is(key: str) -> None:
-    assert fingerprint(server_of({**COMMAND, **INDECISIVE[key]})) == fingerprint(server_of(COMMAND))
+def test_what_decides_which_server_answers_and_nothing_else_makes_another_fingerprint() -> None:
+    entries = {"command": COMMAND, "remote": REMOTE}
+    for key, which, change in DECISIVE:
+        entry = entries[which]
+        assert fingerprint(server_of({**entry, **change})) != fingerprint(server_of(entry)), key
+    for key, change in INDECISIVE:
+        assert fingerprint(server_of({**COMMAND, **change})) == fingerprint(server_of(COMMAND)), key
 
 
 def test_neither_the_name_of_a_server_nor_the_order_of_its_variables_and_headers_decides() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from daemon.catalog.listing import MAX_DEFINITION_BYTES, MAX_DEPTH, MAX_LISTED, read_definitions, read_page
+from daemon.catalog.listing import MAX_DEPTH, MAX_LISTED, read_definitions, read_page
 from daemon.model import Kind
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import definition_json, tool_json
@@ -120,9 +120,6 @@ def test_a_tool_in_the_same_bytes_is_the_same_object_as_long_as_somebody_holds_i
 
 
 # --- prompts, resources, templates ---------------------------------------------------------------------------
-
-
-LONG = b"n" * MAX_DEFINITION_BYTES
 
 
 @cases("kind", "raw", "name", "reason")

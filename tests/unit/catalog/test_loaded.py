@@ -36,9 +36,6 @@ from tests.unit.catalog.samples import (
     tool,
 )
 
-READ = tool("fs", "read")
-WRITE = tool("fs", "write")
-
 
 def loading(loaded: Loaded, *names: str, source: Source = Source.MANUAL) -> Loaded:
     return loaded.adding([(tool("fs", name), 1) for name in names], source, at=5.0)
@@ -70,7 +67,6 @@ def test_beyond_the_bound_those_loaded_first_leave(first: int) -> None:
 # --- verdicts ------------------------------------------------------------------------------------------------
 
 GONE = Verdict(status=LoadedStatus.INVALID_DELETED, reason="gone")
-OFF = Verdict(status=LoadedStatus.INVALID_DISABLED, reason="off")
 
 
 def judging(**verdicts: Verdict) -> Callable[[LoadedTool], Verdict]:

@@ -18,30 +18,7 @@ def merged(*values: object) -> str:
     return tool_results.Shape.merged([tool_results.Shape.of(each) for each in values]).python
 
 
-@pytest.mark.parametrize(
-    ("value", "shape"),
-    [
-        ("text", "str"),
-        (1, "int"),
-        (1.5, "float"),
-        (True, "bool"),
-        (None, "None"),
-        ([], "list"),
-        ({}, "dict"),
-        ([1, 2.5], "[int | float]"),
-        ([1, "x", None], "[int | str | None]"),
-        ({"id": 1, "user": {"login": "x"}}, '{"id": int, "user": {"login": str}}'),
-        ([{"a": 1}, {"a": None}], '[{"a": int | None}]'),
-        ([{"a": 1}, {"a": 1, "b": 2}], '[{"a": int, "b": NotRequired[int]}]'),
-        ([{"a": [1]}, {"a": []}], '[{"a": [int]}]'),
-        ([{"a": {"b": 1}}, {"a": "x"}], '[{"a": {"b": int} | str}]'),
-        ({"user-4711": 1, "user-4712": 2.5}, "{str: int | float}"),
-        ({"ann": {"age": 1}, "bob": {"age": 2}, "cay": {"age": 3}}, '{str: {"age": int}}'),
-        ({chr(97 + number) * 3: number for number in range(21)}, "{str: int}"),
-        ({"by": {"ann": 1, "sum": 2}, "users": ["ann"]}, '{"by": {"sum": int, str: int}, "users": [str]}'),
-        ([[[[[[[1]]]]]]], "[[[[[[list]]]]]]"),
-    ],
-)  # fmt: skip
+@cases("value", "shape")
 def test_a_value_has_a_shape(value: object, shape: str) -> None:
     assert tool_results.Shape.of(value).python == shape
 

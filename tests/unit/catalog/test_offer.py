@@ -25,7 +25,6 @@ from tests.unit.catalog.samples import (
     configured,
     definition,
     has,
-    known,
     listed,
     prompts,
     resources,
@@ -360,13 +359,3 @@ def test_no_more_choices_are_kept_than_anybody_has() -> None:
     for number in range(MAX_CHOICES):
         choices.of(catalog, (f"s{number}",))
     assert choices.of(catalog, ("a",)) is not first
-
-
-# --- mappings that are made while they are looked at ---------------------------------------------------------
-
-
-GIT, FS = known("git", "log", "add"), known("fs", "read")
-TOOLS = st.dictionaries(
-    st.sampled_from(["a", "b"]),
-    st.dictionaries(st.sampled_from("xyz"), st.sampled_from([*GIT.values(), *FS.values()])),
-)

@@ -12,7 +12,7 @@ from daemon.config.config_model import Annotations, Permission, PermissionRule
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 
-READ, WRITE = {"readOnlyHint": True}, {"destructiveHint": False}
+READ = {"readOnlyHint": True}
 
 
 def rule(match: str | None = None, then: str = "ask", **annotations: bool) -> PermissionRule:

@@ -7,13 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.catalog.entry import KnownList
-from daemon.catalog.snapshot import Catalog, ServerEntry, fold
-from daemon.facts import DefinitionsListed, ServerStatus, StatusChanged, Summarized
-from daemon.model import Kind, Summary, Tool
+from daemon.catalog.snapshot import Catalog, fold
+from daemon.facts import DefinitionsListed, StatusChanged, Summarized
+from daemon.model import Summary, Tool
 from daemon.search.index import MAX_COMPARED, MOST, MOST_READ, Hit, Index, Ranking, Speller, Vocabulary
 from daemon.search.segment import Segment, read
-from daemon.states import ServerState
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 
@@ -352,25 +350,6 @@ def test_each_part_of_a_long_need_finds_its_tool() -> None:
         "Fetch the customer report of each customer in the region for the quarter. Then send a short message."
     )
     assert "mail/send_message" in found(need, index=index, limit=5)
-
-
-# --- one server's part of the index: what is the same is taken over, and numbers stay with their to ----------
-
-
-READ = tool("files", "read_file", description="Reads a pelican.")
-DROP = tool("files", "drop", description="Drops a heron.")
-
-
-def entry(*tools: Tool, description: str = "Local files.", **more: Any) -> ServerEntry:
-    """A server that lists these."""
-    bare = ServerEntry(name="files", description=description, status=ServerStatus(state=ServerState.READY))
-    known = KnownList(definitions={each.name: each for each in tools})
-    return attrs.evolve(bare, lists={Kind.TOOL: known}, **more)
-
-
-def having(segment: Segment, term: str) -> dict[str, float]:
-    """The tools that have a term, with its weight."""
-    return {segment.key(number)[1]: weight for number, weight in zip(*segment.postings.row(term), strict=True)}
 
 
 # --- which words are meant by what was asked for, and what each counts: seen in what an index finds ----------

@@ -68,9 +68,6 @@ def test_a_fault_of_ours_stays_what_it_is() -> None:
         raise StoreFault(StoreCause.LOST, "there", "why")
 
 
-LOCKED = StoreFault(StoreCause.LOCKED, "state.db", "somebody writes")
-
-
 class Clock:
     now = 1000.0
 

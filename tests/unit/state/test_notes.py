@@ -28,7 +28,7 @@ from daemon.states import ServerState
 from tests.unit.actors.recording import START, session
 from tests.unit.catalog.samples import catalog_of, listed, servers, status
 from tests.unit.config.reading import config_of
-from tests.unit.state.samples import approval, definition
+from tests.unit.state.samples import approval
 
 
 def record(key: str, at: float = 0.0, client: str = "") -> SessionRecord:
@@ -277,12 +277,6 @@ def test_what_waits_is_read_with_what_is_stored() -> None:
 
 
 CONFIG = {"mcpServers": servers("a", "b")}
-
-
-def prompts(server: str, *names: str, incarnation: int = 1) -> facts.DefinitionsListed:
-    """A server lists these prompts."""
-    listed = tuple(definition(Kind.PROMPT, name, server) for name in names)
-    return facts.DefinitionsListed(server=server, incarnation=incarnation, kind=Kind.PROMPT, definitions=listed)
 
 
 def written(notes: ServerNotes, catalog: Catalog, epochs: dict[str, int] | None = None) -> list[str]:

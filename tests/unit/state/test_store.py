@@ -19,8 +19,7 @@ from daemon.config.state_url import StateUrl, of_file, parse
 from daemon.facts import SelfDescription, ServerRecord
 from daemon.model import Approval, Kind, Summary, Tool
 from daemon.state.sql import Batch, Database, clean
-from daemon.state.store import Store, migrate
-from daemon.state.writer import StampedRows
+from daemon.state.store import Store
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import tool
 from tests.unit.state.places import Opener, Place, Sqlite, database_of
@@ -222,22 +221,6 @@ def test_what_was_edited_is_written_over(sqlite_place: Sqlite, opening: Opener, 
     assert found.unreadable == ()
     assert [record.tools for record in found.servers] == [record.tools for record in BATCH.servers]
     assert sorted(store.sessions(10), key=lambda record: record.key) == list(BATCH.sessions)
-
-
-ROW = {"server": "git", "tool": "push", "switched_off": 1, "at": 5.0}
-KEYS = ("server", "tool")
-
-
-@pytest.fixture
-def database(place: Place) -> Iterator[Database]:
-    """A store with a switch that somebody else has written."""
-    place.run("SELECT 1")
-    made = database_of(place)
-    with made.transaction(writes=True) as transaction:
-        migrate(transaction, "here")
-        StampedRows(transaction, version=1, writer="other").put("switches", KEYS, [ROW, {**ROW, "tool": "log"}])
-    yield made
-    made.close()
 
 
 SERVERS = ("fs", "git")

@@ -176,10 +176,6 @@ def test_a_file_that_is_no_store_is_set_aside_under_the_time_of_the_daemon(sqlit
     assert opener.listen is None
 
 
-def refuse() -> None:
-    raise ZeroDivisionError
-
-
 async def test_worker_are_done_in_their_order_and_never_side_by_side() -> None:
     worker, order, at_once, most = Worker("test"), list[int](), list[int](), list[int]()
 

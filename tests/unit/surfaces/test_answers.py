@@ -88,9 +88,6 @@ def test_names_in_an_error_are_bounded_and_the_rest_is_counted() -> None:
     assert "more" not in choices(names[:MAX_NAMED], "zzz")
 
 
-CONFIG: dict[str, Any] = {"mcpServers": servers("git", "fs")}
-
-
 @pytest.mark.parametrize("text", ["short", "long " * 100, "語" * 100, '"' * 100, "\n" * 100])
 def test_a_text_is_cut_to_what_json_takes_for_it(text: str) -> None:
     assert size_of(cut(text, 80)) <= 84
@@ -289,15 +286,6 @@ def test_of_very_much_that_is_down_the_first_is_named_and_the_rest_counted() -> 
     assert len(told["unavailableTools"]) + told["unavailableToolsLeft"] == 2000
     assert len(told["unavailableServers"]) + told["unavailableServersLeft"] == 60
     assert len(msgspec.json.encode(told)) < ROOM // 2 + 200
-
-
-# --- how a call finds its tool on all surfaces ---------------------------------------------------------------
-
-
-CATALOG = after(
-    catalog_of({"mcpServers": servers("a", "b"), "profiles": {"p": {"excludedTools": ["x"]}}}),
-    [status("a"), listed("a", "x", "call_tool")],
-)
 
 
 # --- a profile that shows less -------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ import Stemmer
 
 from daemon.surfaces.surface import View
 from daemon.surfaces.table import SURFACES
+from tests.unit.cases import rows_of
 from tests.unit.catalog.samples import after, catalog_of, listed, tool
 from tests.unit.surfaces.samples import view_of
 
@@ -30,17 +31,7 @@ RECORDED: dict[str, dict[str, str]] = json.loads(
     (Path(__file__).parent / "recorded_tools.json").read_text(encoding="utf-8")
 )
 
-STOP_WORDS = frozenset(
-    """
-    a about above after again against all am an and any are as at be because been before being below between
-    both but by can did do does doing don down during each few for from further had has have having he her
-    here hers herself him himself his how i if in into is it its itself just me more most my myself no nor
-    not now of off on once only or other our ours ourselves out over own s same she should so some such t
-    than that the their theirs them themselves then there these they this those through to too under until
-    up very was we were what when where which while who whom why will with you your yours yourself
-    yourselves
-    """.split()  # noqa: SIM905 - a list of words is easier to read without quotes
-)
+(STOP_WORDS,) = rows_of(Path(__file__), "stop_words")
 """English, as of NLTK."""
 
 _WORDS = re.compile(r"[^\W_]+(?:[_'.][^\W_]+)*|\w+")

@@ -12,6 +12,7 @@ from daemon.surfaces import additions
 from daemon.surfaces.additions import FRAME, READ_RESULT, cut_result, read_from, result_in, start_of
 from daemon.surfaces.surface import ReadResult
 from daemon.surfaces.table import SURFACES, ClientInfo, for_profile, most_bytes
+from tests.unit.cases import cases
 from tests.unit.config.reading import config_of
 from tests.unit.surfaces.samples import act, refused, view_of
 from tests.unit.surfaces.test_read_only import UP
@@ -183,18 +184,7 @@ def test_what_is_like_no_result_is_not_cut(whole: bytes) -> None:
 # --- who gets it ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("uri", "found"),
-    [
-        (f"mcpd://results/{ID}", ID),
-        (f"MCPD://Results/{ID.upper()}", ID),
-        (f"mcpd://results/{ID}0", ""),
-        (f"mcpd://results/{ID[1:]}g", ""),
-        ("mcpd://results/file%3A%2F%2F%2Fa", ""),
-        ("mcpd://results/../x", ""),
-        (f"file://results/{ID}", ""),
-    ],
-)
+@cases("uri", "found")
 def test_the_uri_of_a_result_is_recognised(uri: str, found: str) -> None:
     assert result_in(uri) == found
 

@@ -258,7 +258,7 @@ RENAMED_CONFIG: dict[str, Any] = {
 RENAMED_LOG = tool("git", "git_log", description="Shows the log.")
 HISTORY = tool("git", "history", description="Shows the log.")
 OTHER = tool("git", "history", description="Shows something else.")
-OLD, NEW = ("git", "git_log"), ("git", "history")
+NEW = ("git", "history")
 RENAMED_BEFORE = after(catalog_of(RENAMED_CONFIG), [listed("git", RENAMED_LOG, "add")])
 MOVED = after(RENAMED_BEFORE, [listed("git", HISTORY, "add")])
 DIFFERS = after(MOVED, [listed("git", OTHER, "add")])

@@ -293,10 +293,6 @@ SEARCHING_VIEW = view_of(
 )
 
 
-def names(*phrasings: str, category: str | None = None, limit: int = 10) -> list[str]:
-    return [offered.name for offered, _ in find_tools(SEARCHING_VIEW, phrasings, category, limit).tools]
-
-
 def test_an_operator_sees_scores_and_the_category_that_was_asked_for() -> None:
     told: Any = scored(SEARCHING_VIEW, ["write a note"], "two", 1)
     (first,) = told["tools"]

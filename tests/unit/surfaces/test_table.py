@@ -67,8 +67,6 @@ def fit(name: str, version: str, tools: int = FEW) -> tuple[str, str]:
 
 
 SEARCHES = ("full", "searches_itself")
-UNREADABLE = ("category", "unreadable_version")
-UNKNOWN = ("category", "unknown_client")
 
 
 @cases("name", "version", "found", "defers")

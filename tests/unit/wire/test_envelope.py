@@ -13,7 +13,7 @@ from daemon.wire import envelope
 from daemon.wire.envelope import MAX_ID_BYTES, BadMessage, Envelope, Line, decode, decode_strictly
 from tests.unit.cases import cases
 
-PARSE, REQUEST, PARAMS = -32700, -32600, -32602
+PARSE, REQUEST = -32700, -32600
 
 
 def message(rest: str = "", *, request_id: str = "7") -> bytes:
