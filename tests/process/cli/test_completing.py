@@ -96,27 +96,20 @@ def test_files_are_completed_where_a_file_is_asked_for(home: dict[str, str]) -> 
     assert asked(home, "mcpd check mc") == ["mcpd.json"]
 
 
-def test_a_daemon_that_hangs_holds_a_prompt_up_for_a_moment_only(
-    sockets: Path, home: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The bound itself is not measured: without one this would wait for ever."""
-    assert LONGEST_SECONDS <= 1
-    with fake_control(sockets / "control.sock", {"status": SILENCE}):
-        assert asked({**home, "MCPD_CONTROL": str(sockets / "control.sock")}, "mcpd restart ") == []
-
-
-def test_a_name_that_no_terminal_can_show_is_not_put_on_a_command_line(
+def test_names_that_no_terminal_can_show_or_nobody_reads_are_left_out_and_a_daemon_that_hangs_is(
     sockets: Path, home: dict[str, str]
 ) -> None:
     servers = {"g\x1b]0;evil\x07": server(), "g\nrm -rf ~": server(), "good": server(), "g$(reboot)": server()}
-    with fake_control(sockets / "control.sock", {"status": status_of(servers)}):
-        offered = asked({**home, "MCPD_CONTROL": str(sockets / "control.sock")}, "mcpd logs g")
-    assert offered == ["g\\$\\(reboot\\)", "good"]
-
-
-def test_thousands_of_names_are_cut(sockets: Path, home: dict[str, str]) -> None:
-    names = [f"tool_{number}" for number in range(MOST_NAMES + 10)]
-    tools: dict[str, Any] = {name: {"server": "big", "tool": name} for name in names}
-    with fake_control(sockets / "control.sock", {"tools": {"categories": {"all": {"tools": tools}}}}):
-        offered = asked({**home, "MCPD_CONTROL": str(sockets / "control.sock")}, "mcpd call big/")
-    assert len(offered) == MOST_NAMES
+    tools = {f"tool_{number}": {"server": "big", "tool": f"tool_{number}"} for number in range(MOST_NAMES + 10)}
+    answers = {
+        "status": status_of(servers),
+        "tools": {"categories": {"all": {"tools": tools}}},
+        "sessions": SILENCE,
+    }
+    environ = {**home, "MCPD_CONTROL": str(sockets / "control.sock")}
+    with fake_control(sockets / "control.sock", answers):
+        assert asked(environ, "mcpd logs g") == ["g\\$\\(reboot\\)", "good"]
+        assert len(asked(environ, "mcpd call big/")) == MOST_NAMES
+        # Without a bound this would wait for ever.
+        assert asked(environ, "mcpd sessions ") == []
+    assert LONGEST_SECONDS <= 1

@@ -1,7 +1,6 @@
 """`mcpd connect` as it is started: its options, what it says to a daemon, what it says when there is none."""
 
 import contextlib
-import errno
 import json
 import os
 import subprocess
@@ -18,8 +17,6 @@ from tests.process.bridge.bridged import bridged, receive_all, receive_line
 from tests.unit.cases import cases
 from tests.unit.cli.daemons import environment, listen, mcpd
 from tests.waiting import PATIENCE
-
-LONGEST = "ä" * loaded.MAX_KEY
 
 
 @cases("words", "environ", "told")
@@ -57,39 +54,25 @@ def test_the_bridge_tells_where_it_was_started_unless_that_cannot_be_told(
     assert json.loads(ends.hello)["params"].get("directory") == (str(directory) if told else None)
 
 
-@pytest.mark.parametrize("named", ["", "\udcff"])
-def test_a_workspace_that_cannot_be_told_is_a_usage_error(named: str) -> None:
-    ran = mcpd("connect", "--workspace", named)
-    assert (ran.returncode, ran.stdout) == (2, "")
-    assert "--workspace" in ran.stderr
-
-
-BAD_KEYS = [
-    "",
-    "x" * (loaded.MAX_KEY + 1),
-    "a\tb",
-    "line\nbreak",
-    "\x1b[31m",
-    "\u202egnp",
-    "zero\u200bwidth",
-    "\udcff",
-]
-
-
-def test_servers_as_themselves_have_no_surface() -> None:
-    ran = mcpd("connect", "--server", "git", "--surface", "full")
-    assert (ran.returncode, ran.stdout) == (2, "")
-    assert "leave out one of them" in ran.stderr
+BAD_KEYS = ["", "x" * (loaded.MAX_KEY + 1), "a\tb", "line\nbreak", "\x1b[31m", "\u202egnp", "zero\u200bwidth"]
+KEY = "1 to 200 printable characters"
 
 
 @pytest.mark.parametrize(
-    ("key", "where"), [(each, ("option", "environment")[number % 2]) for number, each in enumerate(BAD_KEYS)]
+    ("words", "environ", "told"),
+    [
+        *((["--session", key], {}, ("--session", KEY)) for key in BAD_KEYS[::2]),
+        *(([], {"MCPD_SESSION": key}, ("MCPD_SESSION", KEY)) for key in (*BAD_KEYS[1::2], "\udcff")),
+        *((["--workspace", named], {}, ("--workspace",)) for named in ("", "\udcff")),
+        (["--server", "git", "--surface", "full"], {}, ("leave out one of them",)),
+    ],
 )
-def test_a_key_that_nobody_could_read_is_a_usage_error(key: str, where: str) -> None:
-    ran = mcpd("connect", "--session", key) if where == "option" else mcpd("connect", MCPD_SESSION=key)
+def test_what_cannot_be_told_to_the_daemon_is_a_usage_error(
+    words: list[str], environ: dict[str, str], told: tuple[str, ...]
+) -> None:
+    ran = mcpd("connect", *words, **environ)
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert "1 to 200 printable characters" in ran.stderr
-    assert ("--session" if where == "option" else "MCPD_SESSION") in ran.stderr
+    assert all(part in ran.stderr for part in told)
     assert all(line.isprintable() for line in ran.stderr.splitlines())
 
 
@@ -103,26 +86,20 @@ def test_each_bridge_makes_a_key_up_that_the_daemon_takes(sockets: Path) -> None
     assert all(loaded.anonymous_key(each) for each in made)
 
 
-def test_no_socket_says_what_was_tried_and_what_to_do(sockets: Path) -> None:
+def test_no_socket_says_what_was_tried_and_what_to_do_and_is_told_from_one_that_was_left_behind(
+    sockets: Path,
+) -> None:
     path = sockets / "mcpd" / "mcpd.sock"
     # Named, so that a daemon that the system runs is not found instead.
     ran = mcpd("connect", MCPD_SOCKET=str(path))
     assert (ran.returncode, ran.stdout) == (0, "")
     for part in (str(path), "ENOENT", "mcpd run", "--socket"):
         assert part in ran.stderr
-
-
-def test_a_socket_that_was_left_behind_is_told_from_a_missing_one(sockets: Path) -> None:
-    path = sockets / "left.sock"
     listen(path).close()
     ran = mcpd("connect", "--socket", str(path))
     assert ran.returncode == 0
-    assert os.strerror(errno.ECONNREFUSED) not in ran.stderr
     assert "nobody listens on it (ECONNREFUSED)" in ran.stderr
-
-
-def test_a_client_that_ends_before_it_was_answered_is_told_why(sockets: Path) -> None:
-    path = sockets / "none.sock"
+    # A client that ends before it was answered is told why.
     ran = mcpd("connect", "--socket", str(path), said='{"jsonrpc":"2.0","id":1,"method":"tools/call"}\n')
     assert (ran.returncode, ran.stdout) == (1, "")
     assert "the client was not answered: cannot reach the daemon" in ran.stderr

@@ -75,7 +75,9 @@ def test_a_sound_text_takes_the_files_place_and_its_effect_is_shown(editing: Edi
 
 def test_a_fault_is_told_with_its_line_and_is_edited_again_or_left(editing: Editing) -> None:
     faulty = editing.text.replace('"args"', '"arg"')
-    editing.edits(faulty, editing.text.replace('"one": {', '"one": {"start": "lazy", '), "{")
+    # A server may wait for a variable.
+    sound = editing.text.replace('"one": {', '"one": {"start": "lazy", "env": {"A": "${NOT_SET_HERE}"}, ')
+    editing.edits(faulty, sound, "{")
     with editing.open() as person:
         told = person.until("saving? ")
         fault = r"line 2, column \d+: \$\.mcpServers\.one\.arg: unknown key 'arg': did you mean 'args'\?"
@@ -93,12 +95,12 @@ def test_a_fault_is_told_with_its_line_and_is_edited_again_or_left(editing: Edit
     assert (editing.config.read_text(), editing.copies) == (kept, [])
 
 
-@pytest.mark.parametrize("text", ["", "[{"])
-def test_what_was_not_edited_is_said_to_be_unchanged_even_with_a_fault(text: str, editing: Editing) -> None:
-    editing.config.write_text(editing.text + text)
-    with editing.open("--no-reload") as person:
-        status, said = person.end()
-    assert (status, f"{editing.config} is unchanged" in said, editing.copies) == (0, True, []), said
+def test_what_was_not_edited_is_said_to_be_unchanged_even_with_a_fault(editing: Editing) -> None:
+    for text in ("", "[{"):
+        editing.config.write_text(editing.text + text)
+        with editing.open("--no-reload") as person:
+            status, said = person.end()
+        assert (status, f"{editing.config} is unchanged" in said, editing.copies) == (0, True, []), said
 
 
 def test_what_somebody_else_has_changed_meanwhile_stays_and_the_copy_is_named(editing: Editing) -> None:
@@ -142,14 +144,6 @@ def test_profiles_and_variables_are_checked_as_what_they_are(editing: Editing) -
     assert (status, profile.read_text(), env.read_text()) == (0, '{"surface": "full"}', "TOKEN=k-2\n"), more
     assert "applied: profiles" in more
     assert "k-83hd82hd8xQ2" not in said + more
-
-
-def test_a_server_may_wait_for_a_variable(editing: Editing) -> None:
-    text = editing.text.replace('"one": {', '"one": {"env": {"A": "${NOT_SET_HERE}"}, ')
-    editing.edits(text)
-    with editing.open("--no-reload") as person:
-        status, said = person.end()
-    assert (status, editing.config.read_text()) == (0, text), said
 
 
 def test_without_a_terminal_or_an_editor_nothing_happens() -> None:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import pytest
 from daemon.cli.table import implementation
 from tests.printing import err_of, out_of
 from tests.process.setup.systemd import RUNS, STOPPED, FakeSystemd
-from tests.process.setup.users import FAULTY, GOOD, User, ended, user
+from tests.process.setup.users import FAULTY, GOOD, User, Window, ended, user
 from tests.scripted_server import command
 from tests.unit.cli.conftest import Captured
 from tests.unit.cli.daemons import ROOT
@@ -107,20 +108,16 @@ def test_what_is_no_file_is_named_in_the_place_of_one_of_ours(user: User, name: 
 # --- `mcpd stop` ---------------------------------------------------------------------------------------------
 
 
-def test_the_daemon_has_ended_when_it_returns(user: User) -> None:
+def test_the_daemon_has_ended_when_it_returns_unless_a_server_was_named(user: User) -> None:
     pid = user.start()["pid"]
+    stopped = user.mcpd("stop", "git")
+    assert (stopped.returncode, "`mcpd disable git`" in stopped.stderr, ended(pid)) == (2, True, False)
     stopped = user.mcpd("stop")
     assert stopped.returncode == 0
     assert stopped.stdout == f"mcpd: stopped (pid {pid}). `mcpd start` starts it again.\n"
     assert ended(pid)
     again = user.mcpd("stop")
     assert (again.returncode, "no daemon runs" in again.stdout) == (0, True)
-
-
-def test_whoever_names_a_server_is_told_what_stops_one(user: User) -> None:
-    pid = user.start()["pid"]
-    stopped = user.mcpd("stop", "git")
-    assert (stopped.returncode, "`mcpd disable git`" in stopped.stderr, ended(pid)) == (2, True, False)
 
 
 # --- `mcpd start --restart` -----------------------------------------------------------------------------
@@ -183,34 +180,35 @@ def test_a_daemon_that_a_restart_started_is_restarted_with_the_same_configuratio
     assert json.loads(user.mcpd("status", "--json").stdout)["daemon"]["config"] == str(own)
 
 
-def test_a_restart_waits_for_calls_in_flight(user: User) -> None:
+@pytest.fixture
+def window(user: User) -> Iterator[Window]:
+    """A client of a daemon whose only server sleeps when it is called."""
     program, *args = command(tools=["sleep"])
     user.configure({**GOOD, "mcpServers": {"one": {"command": program, "args": args}}})
     user.start()
     with user.window() as window:
         window.greet()
         assert window.tools() == ["sleep"]
-        call = window.send("tools/call", name="sleep", arguments={"seconds": 2})
-        eventually(lambda: json.loads(user.mcpd("calls", "--json").stdout)["inFlight"])
-        assert user.start("--restart")["started"]
-        assert "awake" in json.dumps(window.receive(call)["result"])
+        yield window
 
 
-def test_a_restart_loses_no_call_of_a_client_that_makes_one_after_the_other(user: User) -> None:
-    program, *args = command(tools=["sleep"])
-    user.configure({**GOOD, "mcpServers": {"one": {"command": program, "args": args}}})
-    user.start()
+def test_a_restart_waits_for_calls_in_flight(user: User, window: Window) -> None:
+    call = window.send("tools/call", name="sleep", arguments={"seconds": 2})
+    eventually(lambda: json.loads(user.mcpd("calls", "--json").stdout)["inFlight"])
+    assert user.start("--restart")["started"]
+    assert "awake" in json.dumps(window.receive(call)["result"])
+
+
+def test_a_restart_loses_no_call_of_a_client_that_makes_one_after_the_other(user: User, window: Window) -> None:
     over, answers, lost = threading.Event(), list[str](), list[str]()
-    with user.window() as window, ThreadPoolExecutor(1) as pool:
-        window.greet()
-        assert window.tools() == ["sleep"]
 
-        def calls() -> None:
-            while not over.is_set():
-                call = window.send("tools/call", name="sleep", arguments={"seconds": 0.001})
-                answer = json.dumps(window.receive(call))
-                (answers if "awake" in answer else lost).append(answer)
+    def calls() -> None:
+        while not over.is_set():
+            call = window.send("tools/call", name="sleep", arguments={"seconds": 0.001})
+            answer = json.dumps(window.receive(call))
+            (answers if "awake" in answer else lost).append(answer)
 
+    with ThreadPoolExecutor(1) as pool:
         calling = pool.submit(calls)
         try:
             for _ in range(3):
@@ -244,29 +242,22 @@ def test_a_dry_run_shows_the_files_and_writes_none(systemd: FakeSystemd, capsys:
     shown = out_of(capsys, main(["install", "--dry-run"]))
     assert "+ExecStart=" in shown
     assert "4 files would be written" in shown
-    assert not (systemd.folder / ".config").exists()
-
-
-def test_without_a_terminal_whoever_would_be_asked_must_say(systemd: FakeSystemd, capsys: Captured) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["install"])
-    assert "--no-linger" in capsys.readouterr().err
+    assert "--no-linger" in capsys.readouterr().err, "who would be asked at a terminal must say"
     assert not (systemd.folder / ".config").exists()
 
 
-def test_it_is_installed_shown_and_removed(systemd: FakeSystemd, capsys: Captured) -> None:
+def test_it_is_installed_shown_and_removed_and_without_systemd_it_says_what_happens_instead(
+    systemd: FakeSystemd, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
     assert "not installed" in out_of(capsys, main(["status"]), 1)
     assert "mcpd.service is enabled and runs" in out_of(capsys, main(["install", "--no-linger"]))
     systemd.says(RUNS)
     assert json.loads(out_of(capsys, main(["status", "--json"])))["pid"] == 4711
-    assert main(["status"]) == 0
-    assert "mcpd.service is enabled; it runs, pid 4711.\nIt ends with the last" in capsys.readouterr().out
+    said = "mcpd.service is enabled; it runs, pid 4711.\nIt ends with the last"
+    assert said in out_of(capsys, main(["status"]))
     assert "stopped and removed" in out_of(capsys, main(["uninstall"]))
-
-
-def test_without_systemd_it_says_what_happens_instead(
-    systemd: FakeSystemd, monkeypatch: pytest.MonkeyPatch, capsys: Captured
-) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     assert "`mcpd connect` starts the daemon where none runs" in err_of(capsys, main(["install", "--yes"]), 1)
     assert main(["status"]) == 1

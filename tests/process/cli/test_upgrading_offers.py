@@ -12,6 +12,7 @@ import pytest
 from daemon.cli.table import implementation
 from daemon.sources import bundles
 from tests.registries import LocalRegistry, registry
+from tests.unit.cases import cases
 from tests.unit.cli.conftest import Captured
 from tests.unit.cli.users import Terminal
 from tests.unit.sources.packing import manifest, packed
@@ -171,89 +172,41 @@ def test_a_version_that_needs_more_asks_for_it_and_what_was_answered_stays(
     assert here.entry["args"] == ["-y", "@a/thing@1.2.0", "--place", "/here", "--mode", "fast"]
 
 
-def test_an_argument_that_a_version_needs_before_others_is_asked_for_and_stands_before_them(
-    here: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here.add("--env=place=/here")
-    here.edit("args", [*here.entry["args"], "--mine"])
-    before = here.config.read_text()
-    fixed = {"type": "named", "name": "--fixed", "value": "x"}
-    here.published.documents.append(document("1.1.0", MODE, PLACE, fixed))
-    status, said = here.upgrade()
-    told = (
-        f"mode is needed; without a terminal, write `mcpd upgrade thing --env=mode=... --config {here.config}`"
-    )
-    assert (status, told in said, here.config.read_text()) == (1, True, before), said
-    monkeypatch.setattr("sys.stdin", Terminal("fast\n"))
-    status, said = here.upgrade()
-    args = ["--mode", "fast", "--place", "/here", "--fixed", "x", "--mine"]
-    assert (status, here.entry["args"]) == (0, ["-y", "@a/thing@1.1.0", *args]), said
-    assert "undo: `mcpd set thing 'args=" in said
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "place": PLACE,
+    "place?": {**PLACE, "isRequired": False},
+    "mode": MODE,
+    "fixed": {"type": "named", "name": "--fixed", "value": "x"},
+    "dirs": {"type": "named", "name": "--dir", "isRequired": True, "isRepeated": True},
+    "first": {"type": "positional", "valueHint": "dir", "isRequired": True},
+}
 
 
-PLACED = ["--place", "/here"]
-FAST = ["--mode", "fast"]
-
-
-@pytest.mark.parametrize(
-    ("words", "args"),
-    [
-        (["--mine", *PLACED], [*FAST, "--mine", *PLACED]),
-        ([*PLACED, "--mine", "x"], [*FAST, *PLACED, "--mine", "x"]),
-        (["--mine"], [*FAST, "--mine"]),
-    ],
-)
-@pytest.mark.parametrize("is_known", [True, False])
-def test_words_of_the_users_own_stay_among_the_arguments_of_a_new_version(
-    words: list[str], args: list[str], is_known: bool, here: Home
-) -> None:
-    optional = {**PLACE, "isRequired": False}
-    here.published.documents[:] = [document("1.0.0", optional)]
-    here.add()
-    here.edit("args", ["-y", "@a/thing@1.0.0", *words])
-    here.published.documents[:] = [*here.published.documents * is_known, document("1.1.0", MODE, optional)]
-    status, said = here.upgrade("thing", "--env=mode=fast")
-    assert (status, here.entry["args"]) == (0, ["-y", "@a/thing@1.1.0", *args]), said
-    unknown = f"{here.published.url} no longer has 1.0.0, so nobody knows whether 1.1.0 takes --mine"
-    assert (unknown in said) is not is_known
-
-
-def test_before_an_argument_that_goes_the_users_own_words_stay_and_where_nothing_tells_them_apart_all_stay(
+@cases("first", "given", "words", "newer", "is_known", "becomes", "says")
+def test_the_users_own_words_stay_among_the_arguments_of_a_new_version(
+    first: str,
+    given: str,
+    words: str | None,
+    newer: str,
+    is_known: bool,
+    becomes: str | None,
+    says: str,
     here: Home,
 ) -> None:
-    here.add("--env=place=/here")
-    here.edit("args", ["-y", "@a/thing@1.0.0", "--mine", *PLACED])
-    here.published.documents.append(document("1.1.0", MODE))
-    status, said = here.upgrade("thing", "--env=mode=fast")
-    assert (status, here.entry["args"]) == (0, ["-y", "@a/thing@1.1.0", *FAST, "--mine"]), said
-    positional = {"type": "positional", "valueHint": "dir", "isRequired": True}
-    here.published.documents[:] = [document("1.2.0", positional)]
-    status, said = here.upgrade()
-    assert (status, here.entry["args"]) == (0, ["-y", "@a/thing@1.2.0", *FAST, "--mine"]), said
-    assert "so nobody knows whether 1.2.0 takes its arguments" in said
-
-
-@pytest.mark.parametrize("words", [["--place"], ["--place=/here"]])
-def test_arguments_in_which_a_new_one_has_no_place_stay_and_the_command_is_named(
-    words: list[str], here: Home
-) -> None:
-    here.add("--env=place=/here")
-    here.edit("args", ["-y", "@a/thing@1.0.0", *words])
+    here.published.documents[:] = [document("1.0.0", *map(ARGUMENTS.get, first.split()))]
+    here.add(*given.split())
+    if words is not None:
+        here.edit("args", ["-y", "@a/thing@1.0.0", *words.split()])
     before = here.config.read_text()
-    here.published.documents.append(document("1.1.0", MODE, PLACE))
+    documents = here.published.documents[:] * is_known
+    here.published.documents[:] = [*documents, document("1.1.0", *map(ARGUMENTS.get, newer.split()))]
     status, said = here.upgrade("thing", "--env=mode=fast")
-    assert (status, here.config.read_text()) == (1, before), said
-    assert f"also needs mode: `mcpd add thing registry:{NAME} --replace` asks for all" in said
-
-
-def test_several_values_of_an_argument_stay_behind_a_new_one(here: Home) -> None:
-    several = {"type": "named", "name": "--dir", "isRequired": True, "isRepeated": True}
-    here.published.documents[:] = [document("1.0.0", several)]
-    here.add("--env=dir=/a:/b")
-    here.published.documents.append(document("1.1.0", MODE, several))
-    status, said = here.upgrade("thing", "--env=mode=fast")
-    args = ["--mode", "fast", "--dir", "/a", "--dir", "/b"]
-    assert (status, here.entry["args"]) == (0, ["-y", "@a/thing@1.1.0", *args]), said
+    assert says in said
+    if becomes is None:
+        assert (status, here.config.read_text()) == (1, before)
+    else:
+        assert (status, here.entry["args"]) == (0, ["-y", "@a/thing@1.1.0", *becomes.split()]), said
+    assert ("no longer has 1.0.0, so nobody knows whether 1.1.0 takes " in said) is not is_known
 
 
 def test_a_secret_that_a_newer_version_needs_is_kept_apart(here: Home) -> None:

@@ -51,20 +51,13 @@ def test_it_is_never_blank_and_scrolls_nothing_away(daemon: FakeControl) -> None
     assert screen.written.rindex(b"\x1b[?25h") > screen.written.rindex(b"\x1b[?25l")
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(8, 40), (3, 20)])
-def test_it_fits_the_terminal(daemon: FakeControl, rows: int, columns: int) -> None:
-    with watching(daemon, rows=rows, columns=columns) as screen:
+def test_it_fits_the_terminal_and_follows_its_size(daemon: FakeControl) -> None:
+    with watching(daemon, rows=3, columns=20) as screen:
         screen.until(lambda lines: "q leave" in lines[-1] and any(lines[1:-1]))
         screen.press("G")
         screen.until(lambda lines: any(line.startswith(">") for line in lines[1:-1]))
         assert screen.scrolled == 0
-        screen.press("q")
-        assert screen.wait() == 0
-
-
-def test_it_follows_the_size(daemon: FakeControl) -> None:
-    with watching(daemon) as screen:
-        screen.shows("server-20")
+        screen.press("g")
         screen.resize(10, 60)
         screen.until(lambda lines: "q leave" in lines[9] and "server-06" in lines[8] and "ready" in lines[8])
         screen.resize(50, 120)
@@ -152,15 +145,22 @@ def test_a_fault_of_ours_gives_the_terminal_back(daemon: FakeControl) -> None:
     assert b"Traceback" in screen.written
 
 
-def test_as_json_each_answer_is_a_line(daemon: FakeControl) -> None:
+@pytest.mark.parametrize("words", [["--json"], []])
+def test_into_a_pipe_each_answer_is_written_until_ctrl_c_which_ends_with_the_last_exit_status(
+    daemon: FakeControl, words: list[str]
+) -> None:
+    daemon.answers["status"] = status_of({"git": down()})
     with subprocess.Popen(
-        [sys.executable, "-m", "daemon", "status", "--json", "--watch", EVERY],
+        [sys.executable, "-m", "daemon", "status", *words, "--watch", EVERY],
         env=environment(MCPD_CONTROL=str(daemon.path)),
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
     ) as child:
         assert child.stdout is not None
-        first, second = json.loads(child.stdout.readline()), json.loads(child.stdout.readline())
+        heads = (line for line in child.stdout if words or line.startswith("server"))
+        first, second = next(heads), next(heads)
         child.send_signal(signal.SIGINT)
-        child.communicate(timeout=PATIENCE)
-    assert first == second == daemon.answers["status"]
+        _, said = child.communicate(timeout=PATIENCE)
+    assert (first, child.returncode, said) == (second, 1, "")
+    assert not words or json.loads(first) == daemon.answers["status"]

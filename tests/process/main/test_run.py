@@ -115,23 +115,16 @@ def status_of(path: Path) -> dict[str, dict[str, object]]:
     return result
 
 
-def test_a_faulty_configuration_is_told_whole_and_touches_nothing(place: Place) -> None:
+def test_a_faulty_or_missing_configuration_is_told_whole_and_touches_nothing(place: Place) -> None:
     servers = {"git": {"comand": "x"}, "web": {"url": "ftp://x"}}
-    config = place.config({"mcpServers": servers, "lazy": "yes"})
-    with place.daemon(config) as process:
+    with place.daemon(place.config({"mcpServers": servers, "lazy": "yes"})) as process:
         err = ended(process, 78)
-    for trail in ("$.mcpServers.git.comand", "$.mcpServers.web", "$.lazy"):
-        assert trail in err
-    assert "command" in err
+    for part in ("$.mcpServers.git.comand", "$.mcpServers.web", "$.lazy", "command"):
+        assert part in err
+    with place.daemon(place.home / "missing.json") as process:
+        err = ended(process, 78)
+    assert (err.startswith("mcpd: "), "Traceback" in err) == (True, False)
     assert not place.front.parent.exists()
-
-
-@pytest.mark.parametrize("text", ["{", ""])
-def test_a_file_that_is_no_configuration_is_status_78(place: Place, text: str) -> None:
-    with place.daemon(place.config(text) if text else place.home / "missing.json") as process:
-        err = ended(process, 78)
-    assert err.startswith("mcpd: ")
-    assert "Traceback" not in err
 
 
 def test_the_sockets_are_there_and_answer_by_the_time_it_says_ready(place: Place) -> None:
@@ -215,18 +208,7 @@ def test_the_switch_of_the_command_line_counts_more_than_the_configurations(
 TOKEN = "0123456789abcdef-of-ci"
 
 
-@pytest.mark.parametrize(
-    ("configured", "option", "address"),
-    [
-        (None, None, None),
-        (None, "", "127.0.0.1:7337"),
-        (None, "localhost:8000", "localhost:8000"),
-        ({"address": "127.0.0.1:9000"}, None, "127.0.0.1:9000"),
-        ({"address": "127.0.0.1:9000", "tokens": TOKEN}, "", "127.0.0.1:9000"),
-        ({"address": "127.0.0.1:9000", "tokens": TOKEN}, "[::1]:1", "[::1]:1"),
-        ({"tokens": TOKEN, "trustedProxies": ["10.0.0.1"]}, "0.0.0.0:80", "0.0.0.0:80"),
-    ],
-)
+@cases("configured", "option", "address")
 def test_the_command_line_opens_http_and_what_is_configured_of_it_stays(
     configured: dict[str, object] | None, option: str | None, address: str | None
 ) -> None:
@@ -237,12 +219,12 @@ def test_the_command_line_opens_http_and_what_is_configured_of_it_stays(
         assert http.tokens == (configured or {}).get("tokens")
 
 
-@pytest.mark.parametrize("address", ["0.0.0.0:7337", "nonsense", "example.org:80"])
-def test_an_address_on_the_command_line_is_held_to_the_same_rules(sockets: Path, address: str) -> None:
+def test_an_address_on_the_command_line_is_held_to_the_same_rules(sockets: Path) -> None:
     path = sockets / "mcpd.json"
     path.write_text('{"listen": {"http": {"hosts": ["box"]}}}')
-    with pytest.raises(ConfigError, match=f"mcpd run --http {re.escape(address)}: "):
-        ConfigFile(path, http=address).read()
+    for address in ("0.0.0.0:7337", "nonsense", "example.org:80"):
+        with pytest.raises(ConfigError, match=f"mcpd run --http {re.escape(address)}: "):
+            ConfigFile(path, http=address).read()
 
 
 def test_the_secrets_of_every_configuration_that_was_read_stay_hidden(
@@ -272,12 +254,8 @@ def test_the_file_looks_other_when_a_profile_beside_it_is_written_changed_or_rem
     own.unlink()
     assert file.look() == looks[0]
     assert len(set(looks)) == len(looks)
-
-
-def test_what_cannot_be_read_is_not_tried_again_until_it_is_another(sockets: Path) -> None:
-    path = sockets / "mcpd.json"
+    # What cannot be read is not tried again until it is another.
     path.write_text("{")
-    file = ConfigFile(path)
     with pytest.raises(ConfigError):
         file.read()
     assert file.look() == file.seen
@@ -423,16 +401,14 @@ def test_an_address_of_http_that_is_taken_is_status_69_with_what_holds_it(place:
     assert not place.front.exists()
 
 
-@pytest.mark.parametrize("failed", [True, False])
-def test_a_daemon_that_failed_leaves_its_sockets_and_one_that_was_stopped_does_not(
-    sockets: Path, *, failed: bool
-) -> None:
-    front = sockets / "r" / "mcpd.sock"
-    with suppress(CoreFailed), opened_listeners(front, Config(), {}):
-        assert front.exists()
-        if failed:
-            raise CoreFailed
-    assert front.exists() is failed
+def test_a_daemon_that_failed_leaves_its_sockets_and_one_that_was_stopped_does_not(sockets: Path) -> None:
+    for failed in (False, True):
+        front = sockets / str(failed) / "mcpd.sock"
+        with suppress(CoreFailed), opened_listeners(front, Config(), {}):
+            assert front.exists()
+            if failed:
+                raise CoreFailed
+        assert front.exists() is failed
 
 
 # --- `mcpd logs --daemon` ------------------------------------------------------------------------------------
@@ -448,14 +424,11 @@ def test_it_is_shown_whether_the_daemon_runs_or_not(user: User) -> None:
     assert user.mcpd("logs", "--daemon", "git").returncode == 2
 
 
-def test_what_was_written_before_the_present_file_began_comes_first(user: User) -> None:
+def test_what_was_written_before_the_present_file_comes_first_and_following_ends_with_its_reader(
+    user: User,
+) -> None:
     user.log.parent.mkdir(parents=True)
     user.log.with_name("daemon.log.1").write_text("one\ntwo\n")
     user.log.write_text("three\x1b[2J\n")
     assert user.mcpd("logs", "--daemon", "-n", "2").stdout == "two\nthree\\x1b[2J\n"
-
-
-def test_following_it_ends_with_its_reader_though_nothing_more_is_written(user: User) -> None:
-    user.log.parent.mkdir(parents=True)
-    user.log.write_text("one\n")
     assert user.status_without_reader("logs", "--daemon", "-f") == EX_PIPE

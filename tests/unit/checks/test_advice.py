@@ -77,9 +77,7 @@ def test_a_command_that_is_not_on_path_is_told(programs: str) -> None:
     assert message.startswith("nope is not on the PATH. A daemon started in this shell has the PATH")
     assert message.endswith("Install it, or `mcpd set s command=PATH` with its absolute path")
     assert "there is no program /nope/nope" in warnings({"command": "/nope/nope"}, programs)[0][1]
-
-
-def test_the_path_is_the_servers_own_where_it_has_one(programs: str) -> None:
+    # The path is the server's own where it has one.
     assert not warnings({"command": "node", "env": {"PATH": programs}}, "/nowhere")
     assert warnings({"command": "node", "env": {"PATH": "/nowhere"}}, programs)
 
@@ -200,17 +198,6 @@ def told(**config: Any) -> list[tuple[str, str]]:
     return [(fault.path, fault.message) for fault in oversights(config_of(config))]
 
 
-def in_categories(**tools: dict[str, Any]) -> list[tuple[str, str]]:
-    categories = {name: {"description": "C.", "server": "git", "tools": each} for name, each in tools.items()}
-    return told(mcpServers={"git": SERVER, "other": SERVER}, categories=categories)
-
-
-def test_nothing_is_told_of_the_tools_of_a_server_that_is_switched_off() -> None:
-    categories = {name: {"description": "C.", "server": "git", "tools": OFF} for name in "ab"}
-    categories["b"] = {"description": "C.", "server": "git"}
-    assert told(mcpServers={"git": {**SERVER, "enabled": False}}, categories=categories) == []
-
-
 def test_a_server_that_nothing_is_said_of_is_told_unless_it_is_switched_off() -> None:
     ((place, message),) = told(
         mcpServers={"git": SERVER, "bare": {"command": "x"}, "off": {"command": "x", "enabled": False}}
@@ -219,16 +206,15 @@ def test_a_server_that_nothing_is_said_of_is_told_unless_it_is_switched_off() ->
     assert "no 'description'" in message
 
 
-@cases("other")
-def test_a_tool_that_another_category_still_has_is_told(other: dict[str, Any]) -> None:
-    ((place, message),) = in_categories(write=OFF, all=other)
-    assert place == "$.categories.write.tools.overrides.git_reset.enabled"
-    assert "'all' still has it" in message
-
-
-@cases("other")
-def test_a_tool_that_no_other_has_is_not(other: dict[str, Any]) -> None:
-    assert in_categories(write=OFF, all=other) == []
+@cases("other", "still_has")
+def test_a_tool_that_another_category_still_has_is_told(other: dict[str, Any], still_has: bool) -> None:
+    tools = {"write": OFF, "all": other}
+    categories = {name: {"description": "C.", "server": "git", "tools": each} for name, each in tools.items()}
+    found = told(mcpServers={"git": SERVER, "other": SERVER}, categories=categories)
+    assert [place for place, _ in found] == ["$.categories.write.tools.overrides.git_reset.enabled"] * still_has
+    assert all("'all' still has it" in message for _, message in found)
+    off = {"git": {**SERVER, "enabled": False}, "other": SERVER}
+    assert told(mcpServers=off, categories=categories) == []
 
 
 def test_rules_of_permission_that_no_call_comes_to_are_told() -> None:

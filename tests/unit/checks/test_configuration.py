@@ -24,18 +24,24 @@ WORD = "hunter2-hunter2"
 IN_ENV = {"command": "x", "env": {"API_KEY": WORD}}
 
 
-def test_a_sound_one_is_counted(house: House) -> None:
-    house.servers(git={"command": "git"})
-    found = list(check(house.look()))
-    assert levels(found) == ["ok"]
-    assert f"{house.config}: servers: 1, categories: 0" in found[0].what
-
-
-def test_what_is_odd_about_one_is_noted_and_one_that_is_not_there_is_a_fault(house: House) -> None:
+def test_a_sound_one_is_counted_what_is_odd_is_noted_and_one_that_is_not_there_is_a_fault(house: House) -> None:
     assert "`mcpd add` adds one" in only(check(house.look()), Level.NOTE)
-    house.write('{"mcpServers": {"git": {"command": "x", "disabled": true}}}')
-    said = only(check(house.look()), Level.NOTE)
-    assert said.strip() == 'line 1, column 41: $.mcpServers.git.disabled: understood as "enabled": false'
+    rules = {"sandbox": {"network": {"allowLocalBinding": True}}}
+    for server, said in (
+        ({"command": "git"}, None),
+        ({"command": "x", "disabled": True}, 'git.disabled: understood as "enabled": false'),
+        ({"command": "x", **rules}, "git.sandbox.network.allowLocalBinding: no effect"),
+    ):
+        house.servers(git=server, other={"command": "x", **rules})
+        noted = [each.what for each in check(house.look()) if each.level is Level.NOTE]
+        assert len(noted) == 1 + ("disabled" in server), noted
+        assert said is None or f": $.mcpServers.{said}" in noted[0]
+    house.servers(git={"command": "git"})
+    with house.daemon(startedAt=9e9) as status:
+        status["unresolved"] = ["git/git_lgo"]
+        found = list(check(house.look()))
+    assert (levels(found)[0], "git/git_lgo" in only(found, Level.WARNING)) == ("ok", True)
+    assert f"{house.config}: servers: 1, categories: 0" in found[0].what
     house.config.unlink()
     assert "there is no such file" in only(check(house.look()), Level.FAULT)
     assert not list(secrets(house.look()))
@@ -56,13 +62,6 @@ def test_servers_that_the_default_sandbox_leaves_alone_are_noted_once(house: Hou
     for default in ("off", None):
         house.write({"mcpServers": servers} | ({"sandbox": default} if default else {}))
         assert levels(check(house.look())) == ["ok"]
-
-
-def test_a_key_of_sandboxes_without_effect_is_noted_once(house: House) -> None:
-    rules = {"sandbox": {"network": {"allowLocalBinding": True}}}
-    house.servers(a={"command": "x", **rules}, b={"command": "x", **rules})
-    said = only(check(house.look()), Level.NOTE)
-    assert "$.mcpServers.a.sandbox.network.allowLocalBinding: no effect" in said
 
 
 @pytest.mark.parametrize(("content", "level"), [("{", Level.FAULT), ('{"lockfileVersion": 1}', None)])
@@ -100,13 +99,10 @@ def test_a_variable_that_is_not_set_says_where_it_was_looked_up(house: House) ->
     assert "of this command" in said
     with process(house.root) as pid, house.daemon(pid=pid):
         assert f"of the daemon, pid {pid}" in only(check(house.look()), Level.FAULT)
-
-
-def test_a_variable_of_no_server_is_not_set_by_the_command_for_that_of_a_server(house: House) -> None:
+    # A variable of no server is not set by the command for that of a server.
     house.write({"mcpServers": {}, "state": {"url": "${STORE}"}})
     said = only(check(house.look()), Level.FAULT)
-    assert "STORE is not set" in said
-    assert "mcpd set" not in said
+    assert ("STORE is not set" in said, "mcpd set" in said) == (True, False)
 
 
 def test_another_configuration_than_the_daemons_is_a_warning(house: House) -> None:
@@ -118,24 +114,20 @@ def test_another_configuration_than_the_daemons_is_a_warning(house: House) -> No
 
 
 def test_a_file_that_was_changed_since_the_start_is_noted_unless_it_is_watched(house: House) -> None:
-    house.servers(git={"command": "git"})
-    os.utime(house.config, (2000, 2000))
-    with house.daemon(startedAt=1000.0):
-        assert "mcpd reload" in only(check(house.look()), Level.NOTE)
-    with house.daemon(startedAt=1000.0, configReadAt=3000.0):
-        assert levels(check(house.look())) == ["ok"]
-    with house.daemon(startedAt=3000.0):
-        assert levels(check(house.look())) == ["ok"]
-    house.write({"mcpServers": {"git": {"command": "git"}}, "watch": True})
-    with house.daemon(startedAt=1000.0):
-        assert levels(check(house.look())) == ["ok"]
-
-
-def test_tools_that_nobody_offers_are_warned_of(house: House) -> None:
-    house.servers(git={"command": "git"})
-    with house.daemon(startedAt=9e9) as status:
-        status["unresolved"] = ["git/git_lgo"]
-        assert "git/git_lgo" in only(check(house.look()), Level.WARNING)
+    git = {"mcpServers": {"git": {"command": "git"}}}
+    cases: list[tuple[dict[str, Any], bool, bool]] = [
+        ({"startedAt": 1000.0}, False, True),
+        ({"startedAt": 1000.0, "configReadAt": 3000.0}, False, False),
+        ({"startedAt": 3000.0}, False, False),
+        ({"startedAt": 1000.0}, True, False),
+    ]
+    for times, watched, noted in cases:
+        house.write({**git, "watch": watched})
+        os.utime(house.config, (2000, 2000))
+        with house.daemon(**times):
+            found = list(check(house.look()))
+        assert [each.level for each in found if "mcpd reload" in each.do] == [Level.NOTE] * noted
+        assert levels(found) == ["ok", *["note"] * noted]
 
 
 @cases("trail", "server")
@@ -147,15 +139,12 @@ def test_a_secret_that_everybody_can_read_is_a_fault(house: House, trail: str, s
     assert WORD not in said
 
 
-@pytest.mark.parametrize(("mode", "level"), [(0o640, Level.WARNING), (0o600, Level.NOTE)])
-def test_a_secret_that_fewer_can_read_is_less(house: House, mode: int, level: Level) -> None:
-    house.write({"mcpServers": {"s": IN_ENV}}, mode=mode)
-    assert "$.mcpServers.s.env.API_KEY" in only(secrets(house.look()), level)
-
-
-def test_a_closed_directory_keeps_others_out(house: House) -> None:
-    house.write({"mcpServers": {"s": IN_ENV}}, mode=0o604)
-    assert levels(secrets(house.look())) == ["fault"]
+def test_a_secret_that_fewer_can_read_is_less(house: House) -> None:
+    for mode, level in ((0o640, "warning"), (0o600, "note"), (0o604, "fault")):
+        house.write({"mcpServers": {"s": IN_ENV}}, mode=mode)
+        (found,) = secrets(house.look())
+        assert (found.level, "$.mcpServers.s.env.API_KEY" in found.what + found.why) == (level, True)
+    # A closed directory keeps others out.
     house.root.chmod(0o700)
     assert levels(secrets(house.look())) == ["note"]
 
@@ -228,37 +217,29 @@ def causes(tls: Tls) -> list[tuple[str, object]]:
 @pytest.mark.parametrize(
     ("begin", "end", "cause"),
     [
-        (NOW - 9 * DAY, NOW - DAY, "tls-expired"),
-        (NOW - 9 * DAY, NOW, "tls-expired"),
-        (NOW - 9 * DAY, NOW + DAY, "tls-expires-soon"),
-        (NOW - 9 * DAY, NOW + SOON_DAYS * DAY, None),
-        (NOW + DAY, NOW + 90 * DAY, "tls-not-yet-valid"),
-        (NOW - DAY, datetime(2060, 1, 1, tzinfo=UTC), None),
+        (-9, -1, "tls-expired"),
+        (-9, 0, "tls-expired"),
+        (-9, 1, "tls-expires-soon"),
+        (-9, SOON_DAYS, None),
+        (1, 90, "tls-not-yet-valid"),
+        (-1, 12_000, None),
     ],
 )
 def test_a_certificate_is_good_from_its_first_to_its_last_day(
-    tmp_path: Path, begin: datetime, end: datetime, cause: str | None
+    tmp_path: Path, begin: int, end: int, cause: str | None
 ) -> None:
-    assert causes(issued(tmp_path / "a", begin=begin, end=end)) == ([] if cause is None else [(cause, "cert")])
+    made = issued(tmp_path / "a", begin=NOW + begin * DAY, end=NOW + end * DAY)
+    assert causes(made) == ([] if cause is None else [(cause, "cert")])
 
 
-def test_a_key_of_another_certificate_is_a_fault(tmp_path: Path) -> None:
+def test_files_that_hold_no_certificate_or_are_not_there_or_do_not_fit_are_faults(tmp_path: Path) -> None:
     one, other = issued(tmp_path / "a"), issued(tmp_path / "b")
     assert causes(Tls(cert=one.cert, key=other.key)) == [("tls-does-not-fit", "key")]
-
-
-def test_files_that_are_not_there_are_named_both(tmp_path: Path) -> None:
+    for content in ("", "nonsense", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"):
+        Path(one.cert).write_text(content)
+        assert causes(one) == [("tls-unusable", "cert")]
     absent = Tls(cert=str(tmp_path / "c.pem"), key=str(tmp_path / "k.pem"))
     assert causes(absent) == [("tls-file-unreadable", "cert"), ("tls-file-unreadable", "key")]
-
-
-@pytest.mark.parametrize(
-    "content", ["", "nonsense", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
-)
-def test_a_file_that_holds_no_certificate_is_a_fault(tmp_path: Path, content: str) -> None:
-    tls = issued(tmp_path / "a")
-    (tmp_path / "a" / "cert.pem").write_text(content)
-    assert causes(tls) == [("tls-unusable", "cert")]
 
 
 # --- clients whose own rules mean nothing any more since their servers went into mcpd ------------------------

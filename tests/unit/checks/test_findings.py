@@ -12,7 +12,7 @@ import pytest
 
 from daemon import checks
 from daemon.checks.examination import examine
-from daemon.checks.findings import TABLE, FindingText, Level, found
+from daemon.checks.findings import TABLE, FindingText
 from daemon.cli.table import implementation
 from daemon.safety.redact import HIDDEN, Redactor
 from tests.e2e.harness import Daemon, scripted
@@ -62,12 +62,6 @@ def test_words_are_not_taken_for_a_secret() -> None:
     for row in TABLE.values():
         assert row.what
         assert [Redactor(())(text) for text in (row.what, row.why, row.do)] == [row.what, row.why, row.do]
-
-
-def test_a_finding_is_told_with_its_data() -> None:
-    finding = found("program-not-executable", server="git", path="/bin/x")
-    assert (finding.level, finding.what) == (Level.FAULT, "git: /bin/x is not executable.")
-    assert (finding.why, finding.do) == ("", "`chmod +x /bin/x`")
 
 
 # --- `mcpd doctor`: a whole look around, with and without a daemon; 1 if there is a fault --------------------
@@ -130,26 +124,19 @@ def test_the_worst_is_first_and_what_several_servers_have_in_common_is_told_once
     assert limits == [f"`mcpd set {name} limits.inFlight=1` sets it." for name in ("m", "n")]
 
 
-def test_json_has_every_finding_with_its_check(house: House, capsys: pytest.CaptureFixture[str]) -> None:
-    house.servers(git={"command": "no-such-program"})
-    assert implementation("doctor").main(["--json"]) == 1
-    answer = told(capsys)
-    assert answer["ok"] is False
-    assert list(answer["counts"]) == ["ok", "note", "warning", "fault"]
-    assert answer["counts"]["fault"] == 1
-    fault = next(each for each in answer["findings"] if each["level"] == "fault")
-    assert set(fault) == {"check", "level", "cause", "what", "why", "do"}
-    assert (fault["check"], fault["cause"]) == ("servers", "program-not-on-path-of-shell")
-
-
-def test_a_faulty_configuration_is_one_and_all_else_is_looked_at(
+def test_json_has_every_finding_with_its_check_also_beside_a_faulty_configuration(
     house: House, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    house.write('{"mcpServers": {"git": {"comand": "x"}, "web": {"command": "no-such-program"}}}')
+    house.write({"mcpServers": {"git": {"comand": "x"}, "web": {"command": "no-such-program"}}})
     assert implementation("doctor").main(["--json"]) == 1
-    findings = told(capsys)["findings"]
-    assert {each["check"] for each in findings} >= {"configuration", "sockets", "state", "systemd"}
-    assert any(each["check"] == "servers" and "no-such-program" in each["what"] for each in findings)
+    answer = told(capsys)
+    assert (answer["ok"], answer["counts"]["fault"]) == (False, 2)
+    assert list(answer["counts"]) == ["ok", "note", "warning", "fault"]
+    assert all(set(each) == {"check", "level", "cause", "what", "why", "do"} for each in answer["findings"])
+    assert {each["check"] for each in answer["findings"]} >= {"configuration", "sockets", "state", "systemd"}
+    faults = {each["check"]: each for each in answer["findings"] if each["level"] == "fault"}
+    assert faults["servers"]["cause"] == "program-not-on-path-of-shell"
+    assert "no-such-program" in faults["servers"]["what"]
 
 
 @pytest.mark.process
@@ -211,8 +198,7 @@ def test_a_running_daemon_is_found_with_all_that_it_uses(
     assert lines[-1].endswith("Error: BAD_KEY is not set")
 
 
-@pytest.mark.parametrize("words", [["x"], ["--config"], ["--control", "x"]])
-def test_a_wrong_command_line_is_two(words: list[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        implementation("doctor").main(words)
-    assert ended.value.code == 2
+def test_a_wrong_command_line_is_two() -> None:
+    for words in (["x"], ["--config"], ["--control", "x"]):
+        with pytest.raises(SystemExit, match="2"):
+            implementation("doctor").main(words)

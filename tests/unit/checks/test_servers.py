@@ -17,19 +17,11 @@ from tests.unit.config.reading import server_of
 
 
 def test_a_server_that_can_be_started_is_fine_and_says_what_will_be(house: House) -> None:
-    tool = house.program("tool")
-    house.servers(git={"command": "tool"}, web={"url": "https://h.invalid/"})
+    tool, off = house.program("tool"), {"command": "no-such-program", "enabled": False}
+    house.servers(git={"command": "tool"}, web={"url": "https://h.invalid/"}, off=off)
     found = list(check(house.look()))
-    assert levels(found) == ["ok", "note", "ok"]
-    assert [each.what for each in found if each.level is Level.OK] == [f"git: {tool}", "web: type http"]
-
-
-def test_a_server_that_is_switched_off_is_not_looked_at(house: House) -> None:
-    house.servers(a={"command": "no-such-program", "enabled": False})
-    assert levels(check(house.look())) == ["ok"]
-
-
-def test_with_a_faulty_configuration_nothing_can_be_said(house: House) -> None:
+    assert levels(found) == ["ok", "note", "ok", "ok"]
+    assert [each.what for each in found if each.level is Level.OK][:2] == [f"git: {tool}", "web: type http"]
     house.write("{")
     assert "once the configuration has no faults" in only(check(house.look()), Level.NOTE)
 
@@ -108,23 +100,19 @@ def test_this_machine_is_known_by_its_addresses_and_names(host: str, addresses: 
     assert list(loopback(host)) == addresses
 
 
-@pytest.mark.parametrize("kind", ["http", "sse", "ws"])
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 @pytest.mark.process
-def test_somebody_who_listens_here_is_found(kind: str, host: str) -> None:
-    scheme = "ws" if kind == "ws" else "http"
+def test_whether_somebody_listens_here_is_seen_if_it_may_be_tried() -> None:
     with listening(("127.0.0.1", 0)) as listener:
-        assert not found(f"{scheme}://{host}:{listener.getsockname()[1]}/mcp", kind)
-
-
-@pytest.mark.process
-def test_nobody_who_listens_here_is_a_warning() -> None:
+        port = listener.getsockname()[1]
+        for kind, scheme in (("http", "http"), ("sse", "http"), ("ws", "ws")):
+            for host in ("127.0.0.1", "localhost"):
+                assert not found(f"{scheme}://{host}:{port}/mcp", kind)
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
-        port = bound.getsockname()[1]
-        told = only(found(f"http://127.0.0.1:{port}/mcp"), Level.WARNING)
-        assert f"nobody listens on 127.0.0.1:{port} (Connection refused)" in told
-        assert not found(f"http://127.0.0.1:{port}/mcp", connect=False)
+        url = f"http://127.0.0.1:{bound.getsockname()[1]}/mcp"
+        told = only(found(url), Level.WARNING)
+        assert f"nobody listens on {url[7:-4]} (Connection refused)" in told
+        assert not found(url, connect=False)
 
 
 def test_a_unix_socket_is_tried_likewise(sockets: Path) -> None:
@@ -138,24 +126,14 @@ def test_a_unix_socket_is_tried_likewise(sockets: Path) -> None:
     assert "Connection refused" in only(found(str(path), "unix"), Level.WARNING)
 
 
-@pytest.mark.parametrize(("url", "kind"), [("https://h.invalid/mcp", "http"), ("wss://h.invalid/", "ws")])
-def test_what_is_elsewhere_is_noted_and_not_tried(url: str, kind: str) -> None:
-    said = only(found(url, kind), Level.NOTE)
-    assert "needs the network, to h.invalid" in said
-
-
-def test_what_is_elsewhere_without_encryption_is_a_warning() -> None:
+def test_what_is_elsewhere_is_noted_and_without_encryption_a_warning_and_only_its_host_is_repeated() -> None:
+    for url, kind in (("https://me:hunter2@h.invalid/mcp?key=hunter2", "http"), ("wss://h.invalid/", "ws")):
+        noted = found(url, kind)
+        assert "needs the network, to h.invalid" in only(noted, Level.NOTE)
+        assert "hunter" not in str(noted)
     said = only(found("http://h.invalid/", headers={"Authorization": "hunter2"}), Level.WARNING)
-    assert "its headers and all calls" in said
-    assert "https://" in said
-    assert "hunter2" not in said
+    assert ("its headers and all calls" in said, "https://" in said, "hunter2" in said) == (True, True, False)
     assert "wss://" in only(found("ws://10.0.0.1/", "ws"), Level.WARNING)
-
-
-def test_only_the_host_of_a_url_is_repeated() -> None:
-    said = str(found("https://me:hunter2@h.invalid/mcp?key=hunter3"))
-    assert levels(found("https://me:hunter2@h.invalid/mcp?key=hunter3")) == ["note"]
-    assert "hunter" not in said
 
 
 # --- what a known server keeps for its clients is a warning until its entry says who shares it ---------------

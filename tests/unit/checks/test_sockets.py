@@ -30,12 +30,14 @@ def test_no_daemon_is_a_note_and_the_sockets_are_free_or_left_over(house: House)
     assert ("left behind" in found[0].what, "left over" in found[2].what) == (True, True)
 
 
-def test_a_daemon_that_answers_is_named(house: House) -> None:
+def test_a_daemon_that_answers_is_named_and_one_of_another_version_noted(house: House) -> None:
     with house.daemon(), listening(house.run / "mcpd.sock"):
         found = list(check(house.look()))
     assert levels(found) == ["ok", "ok", "ok"]
     assert f"pid {os.getpid()}" in found[0].what
     assert all("somebody listens" in each.what for each in found[1:])
+    with house.daemon(version="0.0.1"):
+        assert "0.0.1" in only(check(house.look()), Level.NOTE)
 
 
 def test_a_daemon_that_does_not_answer_is_a_fault_and_named_by_its_lock(house: House) -> None:
@@ -57,24 +59,21 @@ def test_the_front_is_never_connected_to(house: House) -> None:
             front.accept()
 
 
-@pytest.mark.parametrize("mode", [0o777, 0o775, 0o757])
-def test_a_directory_that_others_can_write_is_a_fault_as_for_the_daemon(mode: int, house: House) -> None:
-    house.run.chmod(mode)
-    said = [each.what for each in check(house.look()) if each.level is Level.FAULT]
-    assert said == [f"{house.run} can be written by others."] * 2
-    with pytest.raises(PermissionError, match="writable by others"):
-        bind(house.run / "mcpd.sock")
-
-
-def test_a_directory_of_somebody_elses_is_a_fault_as_for_the_daemon(house: House) -> None:
+def test_a_directory_of_others_or_that_others_can_write_is_a_fault_as_for_the_daemon(house: House) -> None:
+    for mode in (0o777, 0o775, 0o757):
+        house.run.chmod(mode)
+        said = [each.what for each in check(house.look()) if each.level is Level.FAULT]
+        assert said == [f"{house.run} can be written by others."] * 2
+        with pytest.raises(PermissionError, match="writable by others"):
+            bind(house.run / "mcpd.sock")
+    house.run.chmod(0o700)
+    # An ordinary user can give nothing away, and what root owns is trusted.
+    assert levels(check(house.look())) == ["note", "ok", "ok"]
     if os.geteuid() == 0:
         os.chown(house.run, NOBODY, NOBODY)
         assert any(f"uid {NOBODY}" in each.what for each in check(house.look()) if each.level is Level.FAULT)
         with pytest.raises(PermissionError, match="not to this user"):
             bind(house.run / "mcpd.sock")
-    else:
-        # An ordinary user can give nothing away, and what root owns is trusted.
-        assert levels(check(house.look())) == ["note", "ok", "ok"]
 
 
 def test_a_directory_that_cannot_be_made_is_a_fault(house: House) -> None:
@@ -99,17 +98,6 @@ def test_clients_that_look_elsewhere_are_warned_of(house: House) -> None:
 # --- where things are remembered: real directories, locks and databases --------------------------------------
 
 
-def test_a_directory_that_can_be_used_is_fine(house: House) -> None:
-    found = list(check_state(house.look()))
-    assert levels(found) == ["ok"]
-    assert found[0].what.startswith(f"{house.state / 'state.db'}, ")
-
-
-def test_a_directory_that_is_not_there_yet_is_noted(house: House) -> None:
-    house.state.rmdir()
-    assert str(house.state) in only(check_state(house.look()), Level.NOTE)
-
-
 def test_a_directory_that_cannot_be_made_or_written_is_a_fault(house: House) -> None:
     house.state.chmod(0o555)
     house.run.chmod(0o755)
@@ -122,23 +110,20 @@ def test_a_directory_that_cannot_be_made_or_written_is_a_fault(house: House) -> 
     house.state.parent.chmod(0o755)
 
 
-def disk(*, free: int = SCARCE * 2, flags: int = 0, files: int = 100, left: int = 100) -> os.statvfs_result:
-    """A file system, in the order of statvfs(3): blocks of one byte, free and available ones alike."""
-    return os.statvfs_result((1, 1, SCARCE * 9, free, free, files, left, left, flags, 255))
-
-
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("free", "files", "left", "flags", "said"),
     [
-        (disk(), []),
-        (disk(free=SCARCE - 1), ["warning"]),
-        (disk(free=FULL - 1), ["fault"]),
-        (disk(flags=os.ST_RDONLY), ["fault"]),
-        (disk(left=0), ["fault"]),
-        (disk(files=0, left=0), []),
+        (SCARCE * 2, 100, 100, 0, []),
+        (SCARCE - 1, 100, 100, 0, ["warning"]),
+        (FULL - 1, 100, 100, 0, ["fault"]),
+        (SCARCE * 2, 100, 100, os.ST_RDONLY, ["fault"]),
+        (SCARCE * 2, 100, 0, 0, ["fault"]),
+        (SCARCE * 2, 0, 0, 0, []),
     ],
 )
-def test_a_disk_without_room_is_told(found: os.statvfs_result, said: list[str]) -> None:
+def test_a_disk_without_room_is_told(free: int, files: int, left: int, flags: int, said: list[str]) -> None:
+    # In the order of statvfs(3): blocks of one byte, free and available ones alike.
+    found = os.statvfs_result((1, 1, SCARCE * 9, free, free, files, left, left, flags, 255))
     assert levels(room(Path("/state"), found)) == said
 
 
@@ -150,9 +135,13 @@ def test_a_database_is_fine_and_what_is_none_is_a_warning(house: House) -> None:
     with sqlite3.connect(file) as database:
         database.execute("create table x (y)")
     database.close()
-    assert levels(check_state(house.look())) == ["ok"]
+    (found,) = check_state(house.look())
+    assert (found.level, found.what.startswith(f"{file}, ")) == (Level.OK, True)
     file.write_bytes(b"SQLite no more")
     assert "renames it" in only(check_state(house.look()), Level.WARNING)
+    kept = {"state": "degraded", "reason": "the disk is full", "where": str(file)}
+    with house.daemon(persistence=kept):
+        assert "the disk is full" in only(check_state(house.look()), Level.FAULT)
 
 
 def test_a_database_that_one_may_not_use_is_a_fault(house: House) -> None:
@@ -172,12 +161,6 @@ def test_a_daemon_that_holds_the_state_and_does_not_answer_is_a_warning(house: H
             assert levels(check_state(house.look())) == ["ok"]
         with process(house.root, **house.environ) as pid, house.daemon(pid=pid):
             assert levels(check_state(house.look())) == ["warning"]
-
-
-def test_a_daemon_that_keeps_nothing_is_a_fault(house: House) -> None:
-    kept = {"state": "degraded", "reason": "the disk is full", "where": str(house.state / "state.db")}
-    with house.daemon(persistence=kept):
-        assert "the disk is full" in only(check_state(house.look()), Level.FAULT)
 
 
 def test_a_database_of_somebody_elses_is_not_asked_and_shows_no_password(house: House) -> None:
@@ -200,11 +183,6 @@ def test_what_cannot_be_a_socket_is_a_fault(house: House) -> None:
     assert "is not a directory" in "".join(each.what for each in check(house.look()))
 
 
-def test_a_daemon_of_another_version_is_noted(house: House) -> None:
-    with house.daemon(version="0.0.1"):
-        assert "0.0.1" in only(check(house.look()), Level.NOTE)
-
-
 def test_what_is_odd_about_the_directory_of_the_state_is_told(house: House) -> None:
     (house.state / "state.db.corrupt-1").touch()
     assert "state.db.corrupt-1" in only(check_state(house.look()), Level.NOTE)
@@ -212,5 +190,6 @@ def test_what_is_odd_about_the_directory_of_the_state_is_told(house: House) -> N
     house.state.chmod(0o777)
     assert "chmod 700" in only(check_state(house.look()), Level.FAULT)
     house.state.rmdir()
+    assert str(house.state) in only(check_state(house.look()), Level.NOTE)
     house.state.write_text("")
     assert "is not a directory" in "".join(each.what for each in check_state(house.look()))

@@ -79,17 +79,16 @@ def test_what_is_offered_is_shown_asked_about_and_written(
         assert config.with_name("env").read_text() == case.env
 
 
-@pytest.mark.parametrize("option", [("--version", "1.2.3"), ("--offline",)])
-@pytest.mark.parametrize("words", [("npm:thing",), ("x", "https://a.example"), ("a.mcpb",), ("x", "--", "run")])
 def test_a_version_or_offline_without_a_registry_is_refused_and_what_to_write_is_told(
-    option: tuple[str, ...], words: tuple[str, ...], tmp_path: Path, capsys: Captured
+    tmp_path: Path, capsys: Captured
 ) -> None:
     config = tmp_path / "mcpd.json"
-    with pytest.raises(SystemExit, match="2"):
-        implementation("add").main([*option, "--config", str(config), "--no-reload", *words])
-    assert "are for registry:SERVER; for a package, write npm:PACKAGE@V" in " ".join(
-        capsys.readouterr().err.split()
-    )
+    for option in (("--version", "1.2.3"), ("--offline",)):
+        for line in ("npm:thing", "x https://a.example", "a.mcpb", "x -- run"):
+            with pytest.raises(SystemExit, match="2"):
+                implementation("add").main([*option, "--config", str(config), "--no-reload", *line.split()])
+            said = " ".join(capsys.readouterr().err.split())
+            assert "are for registry:SERVER; for a package, write npm:PACKAGE@V" in said
     assert not config.exists()
 
 

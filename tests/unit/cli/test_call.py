@@ -59,18 +59,15 @@ def test_a_result_is_printed_as_it_is_and_escaped_at_a_terminal(
     assert out_of(capsys, main(["time/now"])) == "12:00\n\\x1b[31m\n"
 
 
-def test_an_error_goes_to_stderr_and_sets_the_status(control: Controls, capsys: Captured) -> None:
-    control({"call": BAD})
+def test_an_error_goes_to_stderr_and_sets_the_status_and_json_is_the_whole_result(
+    control: Controls, capsys: Captured
+) -> None:
+    daemon = control({"call": BAD})
     assert main(["time/nwo"]) == 66
     assert capsys.readouterr() == ("", "UnknownTool: no such tool\n")
-
-
-@pytest.mark.parametrize(("result", "code"), [(OK, 0), (BAD, 66)])
-def test_json_is_the_whole_result(
-    control: Controls, capsys: Captured, result: dict[str, Any], code: int
-) -> None:
-    control({"call": result})
-    assert json.loads(out_of(capsys, main(["time/now", "--json"]), code)) == result
+    for result, status in ((OK, 0), (BAD, 66)):
+        daemon.answers["call"] = result
+        assert json.loads(out_of(capsys, main(["time/now", "--json"]), status)) == result
 
 
 @pytest.mark.parametrize("name", ["git_log", "mcp__git__git_log"])
@@ -108,13 +105,12 @@ def test_missing_arguments_are_named_before_anything_is_sent(
     assert [method for method, _ in daemon.asked] == ["tool"]
 
 
-@pytest.mark.parametrize("required", [None, True, 3, [[]], [7], {"tz": True}])
-def test_a_schema_that_says_nothing_readable_of_what_it_needs_stops_no_call(
-    control: Controls, required: Any
-) -> None:
-    daemon = control({"tool": {"definition": {"inputSchema": {"required": required}}}, "call": OK})
-    assert main(["time/now"]) == 0
-    assert [method for method, _ in daemon.asked] == ["tool", "call"]
+def test_a_schema_that_says_nothing_readable_of_what_it_needs_stops_no_call(control: Controls) -> None:
+    daemon = control({"call": OK})
+    unreadable: list[Any] = [None, True, 3, [[]], [7], {"tz": True}]
+    for required in unreadable:
+        daemon.answers["tool"] = {"definition": {"inputSchema": {"required": required}}}
+        assert main(["time/now"]) == 0, required
 
 
 # --- progress of a server ------------------------------------------------------------------------------------
@@ -171,38 +167,27 @@ def test_elsewhere_it_is_lines_and_few_of_them() -> None:
 CALL = ["git/git_log", "--timeout", "0.2", "-q", "--no-input"]
 
 
-def told(control: Controls, capsys: Captured, answer: Any, code: int) -> str:
-    control({"call": SILENCE, "status": answer})
-    return err_of(capsys, main(CALL), code)
-
-
 def test_a_silent_server_is_named_with_its_state_and_pid(control: Controls, capsys: Captured) -> None:
     reason = "answers no pings (3 pings so far), and was last heard 9 s ago"
-    text = told(control, capsys, {"server": server(state="degraded", reason=reason)}, 124)
+    daemon = control({"call": SILENCE, "status": {"server": server(state="degraded", reason=reason)}})
+    text = err_of(capsys, main(CALL), 124)
     assert "mcpd: server git did not answer within 0.2 s (--timeout); the daemon did." in text
     assert f"It is degraded: {reason}, pid 4711. The call was given up" in text
     assert "`mcpd status git`" in text
+    # One that is gone meanwhile leaves what was known.
+    daemon.answers["status"] = {"error": {"code": -32602, "message": "no server is named 'git'"}}
+    assert "did not answer `call` within 0.2 s" in err_of(capsys, main(CALL), 3)
 
 
-def test_a_daemon_that_hangs_is_blamed_itself(control: Controls) -> None:
-    daemon = control({"status": SILENCE})
-    options = argparse.Namespace(control=str(daemon.path), timeout=1.0)
+def test_a_daemon_that_hangs_or_has_ended_meanwhile_is_blamed_itself(control: Controls, tmp_path: Path) -> None:
     silent = DaemonSilent("the daemon at /p did not answer `call` within 1 s")
+    options = argparse.Namespace(control=str(control({"status": SILENCE}).path), timeout=1.0)
     found = explained(options, "git", silent, 0.1)
     assert isinstance(found, DaemonSilent)
     assert "did not answer `call` within 1 s, nor `status` within 0.1 s: the daemon hangs" in str(found)
-
-
-def test_a_daemon_that_has_ended_meanwhile_is_said_to_have(tmp_path: Path) -> None:
-    options = argparse.Namespace(control=str(tmp_path / "none"), timeout=1.0)
-    found = explained(options, "git", DaemonSilent("it did not answer"))
+    found = explained(argparse.Namespace(control=str(tmp_path / "none"), timeout=1.0), "git", silent)
     assert isinstance(found, DaemonUnreachable)
-    assert "it did not answer; now cannot reach the daemon at " in str(found)
-
-
-def test_a_server_that_is_gone_meanwhile_leaves_what_was_known(control: Controls, capsys: Captured) -> None:
-    text = told(control, capsys, {"error": {"code": -32602, "message": "no server is named 'git'"}}, 3)
-    assert "did not answer `call` within 0.2 s" in text
+    assert "did not answer `call` within 1 s; now cannot reach the daemon at " in str(found)
 
 
 # --- `mcpd prompt`: arguments that are texts, and messages as a person reads them ----------------------------
@@ -219,16 +204,11 @@ RESULT: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("words", "arguments"),
-    [([], {}), (["n=3", "q=a=b", "e="], {"n": "3", "q": "a=b", "e": ""}), (['{"n": "3"}'], {"n": "3"})],
-)
-def test_arguments_are_texts(words: list[str], arguments: dict[str, str]) -> None:
-    assert parse_texts(words) == arguments
-
-
 @cases("words", "said")
-def test_what_spells_no_texts_is_refused(words: list[str], said: str) -> None:
+def test_arguments_of_a_prompt_are_texts_and_what_spells_none_is_refused(words: list[str], said: str) -> None:
+    assert parse_texts([]) == {}
+    assert parse_texts(["n=3", "q=a=b", "e="]) == {"n": "3", "q": "a=b", "e": ""}
+    assert parse_texts(['{"n": "3"}']) == {"n": "3"}
     with pytest.raises(UsageError, match=said):
         parse_texts(words)
 
@@ -243,9 +223,9 @@ def test_messages_are_printed_with_who_says_them(control: Controls, capsys: Capt
     ]
 
 
-@pytest.mark.parametrize("result", [{}, {"messages": None}, {"messages": [{"role": "user"}]}])
-def test_a_sloppy_answer_is_shown_somehow(result: dict[str, Any]) -> None:
-    assert len(list(messages(result))) <= 1
+def test_a_sloppy_answer_is_shown_somehow() -> None:
+    results: list[dict[str, Any]] = [{}, {"messages": None}, {"messages": [{"role": "user"}]}]
+    assert [len(list(messages(result))) for result in results] == [0, 0, 1]
 
 
 # --- `mcpd read`: what a resource holds, as it is, and never binary on a terminal ----------------------------
@@ -305,28 +285,17 @@ def test_a_terminal_gets_control_characters_spelt_out_and_no_bytes() -> None:
         show_parts(parts_of(BLOB), Stream(terminal=True))
 
 
-def test_a_pipe_gets_bytes_as_they_are() -> None:
+def test_a_pipe_gets_bytes_as_they_are_and_of_several_contents_the_names() -> None:
     pipe = Stream(terminal=False)
     show_parts(parts_of(BLOB), pipe)
     assert pipe.got() == b"\0\1\2"
-
-
-def test_several_contents_are_named() -> None:
     pipe = Stream(terminal=False)
     show_parts([*parts_of(TEXT), Part("x:é", "", "c\n")], pipe)
     wanted = "==> x:t (text/plain, 7 bytes) <==\na\x1b[2J\nb\n==> x:é (text, 2 bytes) <==\nc\n"
     assert pipe.got().decode() == wanted
 
 
-@pytest.mark.parametrize(
-    "result",
-    [
-        {},
-        {"contents": [7]},
-        {"contents": [{"uri": "x"}]},
-        *({"contents": [{"uri": "x", "blob": b}]} for b in "?é"),
-    ],
-)
+@cases("result")
 def test_an_answer_without_contents_is_said_to_be_one(
     result: dict[str, Any], control: Controls, capsys: Captured
 ) -> None:

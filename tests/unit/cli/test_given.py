@@ -12,14 +12,11 @@ import pytest
 from daemon.cli import implementation
 from daemon.config.jsonc import decode
 from tests.printing import err_of
+from tests.unit.cases import cases
 from tests.unit.cli.conftest import Captured
 
 KEY = "k-83hd82hd8xQ2"
 TIME = {"command": "uvx", "args": ["mcp-server-time==1.2"]}
-SNIPPET = """{
-  // of a README
-  "mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time==1.2"]}, "web": {"url": "https://example.com/mcp"},},
-}"""
 WRITTEN = f"""{{
   "mcpServers": {{
     // mine
@@ -66,39 +63,7 @@ def configured(config: Path) -> None:
     config.chmod(0o600)
 
 
-@pytest.mark.parametrize(
-    ("words", "text", "name", "entry"),
-    [
-        ("add time -", TIME, "time", TIME),
-        ("add -", {"time": TIME}, "time", TIME),
-        ("add -", {"mcpServers": {"time": TIME}}, "time", TIME),
-        ("add -", {"servers": {"time": TIME}, "inputs": []}, "time", TIME),
-        ("add -", {"mcp": {"servers": {"time": TIME}}}, "time", TIME),
-        ("add -", {"mcp": TIME}, "mcp", TIME),
-        ("add clock -", {"mcpServers": {"time": TIME}}, "clock", TIME),
-        ("add web -", SNIPPET, "web", {"url": "https://example.com/mcp"}),
-        ("add -", {"My Clock": TIME}, "my-clock", {"title": "My Clock", **TIME}),
-        ("add time -", {"cmd": "uvx mcp-server-time==1.2"}, "time", TIME),
-        ("add time -", {"command": {"path": "uvx", **TIME} | {"command": 1}}, "time", TIME),
-        ("add time -", {**TIME, "disabled": True}, "time", {**TIME, "enabled": False}),
-        ("add time -", {**TIME, "env": {"A": "${run:x}"}}, "time", {**TIME, "env": {"A": "${run:x}"}}),
-        ("add -", {"time": {**TIME, "env": {"A": "$${run:x}"}}}, "time", {**TIME, "env": {"A": "${TIME__A}"}}),
-        (
-            "add time - --env A=2",
-            {**TIME, "env": {"A": 1, "B": 1}},
-            "time",
-            {**TIME, "env": {"A": "2", "B": "1"}},
-        ),
-        (
-            "add w -",
-            {"httpUrl": "https://example.com/x"},
-            "w",
-            {"type": "http", "url": "https://example.com/x"},
-        ),
-        ("add -", f'"time": {json.dumps(TIME)},\n', "time", TIME),
-        ("add -", f"```json\n{json.dumps({'time': TIME})}\n```\n", "time", TIME),
-    ],
-)
+@cases("words", "text", "name", "entry")
 def test_an_entry_or_a_snippet_for_any_client_is_added(
     words: str, text: object, name: str, entry: dict[str, Any], config: Path, stdin: Stdin
 ) -> None:
@@ -107,37 +72,7 @@ def test_an_entry_or_a_snippet_for_any_client_is_added(
     assert servers(config) == {name: entry}
 
 
-@pytest.mark.parametrize(
-    ("words", "text", "status", "said"),
-    [
-        ("add -", SNIPPET, 2, "the snippet has time, web: name one, as in `mcpd add time -`"),
-        ("add clock -", SNIPPET, 2, "the snippet has time, web"),
-        ("add -", '{"mcpServers": {"x": {"comand": "uvx"}}}', 2, "no server in it has a `command` or `url`"),
-        ("add -", json.dumps(TIME), 2, "write `mcpd add NAME -`"),
-        (
-            "add x -",
-            f'{{"x": {{"command": "uvx", "env": {{"A": "\\u0024{{run:{KEY}}}"}}}}}}',
-            2,
-            "it has ${run:…}, which",
-        ),
-        ("add -", json.dumps({"servers": {"x": {**TIME, "env": {"A": "{file:/x}"}}}}), 2, "it has {file:…}"),
-        ("add x -", json.dumps([KEY]), 2, "write `mcpd add NAME -`"),
-        ("add x -", json.dumps({"mcpServers": [KEY]}), 2, "write `mcpd add NAME -`"),
-        ("add x -", json.dumps({"mcpServers": KEY, "x": KEY}), 2, "write `mcpd add NAME -`"),
-        ("add x y -", json.dumps(TIME), 2, "a command comes after --"),
-        ("add X -", json.dumps(TIME), 2, "a server's name has up to 64"),
-        ("add x -", f'{{"command": "uvx", "env": {{"A": {KEY}}}', 78, "expected a value"),
-        ("add x -", json.dumps({**TIME, "env": KEY}), 78, "expected an object"),
-        ("add x - --env A=1", json.dumps({**TIME, "env": [KEY]}), 78, "expected an object"),
-        ("add x -", json.dumps({**TIME, "args": [[KEY], 5]}), 78, "args[0]: expected text"),
-        ("add x -", json.dumps({**TIME, "args": KEY}), 78, "args: expected a list"),
-        ("add x -", "", 1, "the entry must be text"),
-        ("add x -", f"\0{KEY}", 1, "the entry must be text"),
-        ("add x - --env-file -", f"A={KEY}\n", 1, "the entry must be text"),
-        ("add x --env-file no.env url", "", 1, "there is no no.env; nothing was changed"),
-        ("add x --env-file - https://example.com/", f"A=1\n{KEY}\n", 2, "line 2 is not KEY=VALUE"),
-    ],
-)
+@cases("words", "text", "status", "said")
 def test_what_is_no_server_is_refused_without_a_value(
     words: str,
     text: str,
@@ -198,17 +133,7 @@ SHOWN = {
 }
 
 
-@pytest.mark.parametrize(
-    ("changed", "before", "after"),
-    [
-        ({}, "", ""),
-        ({"command": "uv"}, '"uvx"', '"uv"'),
-        ({"env": {"C": "${HOME}", "API_TOKEN": SECRET, "A": "2"}}, '"A": "1"', '"A": "2"'),
-        ({"env": {"API_TOKEN": SECRET, "C": "${HOME}"}}, '"A": "1" /* one */, ', ""),
-        ({"disabled": True}, '"disabled": false', '"disabled": true'),
-        ({"share": "all"}, '"disabled": false,', '"disabled": false,\n      "share": "all",'),
-    ],
-)
+@cases("changed", "before", "after")
 def test_an_entry_is_made_that_of_standard_input_and_all_else_stays(
     changed: dict[str, Any], before: str, after: str, config: Path, stdin: Stdin
 ) -> None:
@@ -219,14 +144,9 @@ def test_an_entry_is_made_that_of_standard_input_and_all_else_stays(
     assert not config.with_name("env").exists()
 
 
-def test_a_key_that_is_missing_is_removed(config: Path, stdin: Stdin) -> None:
-    configured(config)
-    stdin(b'{"url": "https://example.com/mcp"}')
-    assert told(config, "set", "web", "-") == 0
-    assert servers(config)["web"] == {"url": "https://example.com/mcp"}
-
-
-def test_a_secret_keeps_its_place_among_others_and_a_part_of_a_text(config: Path, stdin: Stdin) -> None:
+def test_a_secret_keeps_its_place_among_others_and_in_a_text_and_a_missing_key_goes(
+    config: Path, stdin: Stdin
+) -> None:
     configured(config)
     stdin(json.dumps({**SHOWN, "args": ["time==1", "-v", "-q", "--token", SECRET]}).encode())
     assert told(config, "set", "time", "-") == 0
@@ -238,22 +158,12 @@ def test_a_secret_keeps_its_place_among_others_and_a_part_of_a_text(config: Path
     )
     assert told(config, "set", "web", "-") == 0
     assert servers(config)["web"]["headers"] == {"Authorization": f"Bearer {KEY}-web"}
+    stdin(b'{"url": "https://example.com/mcp"}')
+    assert told(config, "set", "web", "-") == 0
+    assert servers(config)["web"] == {"url": "https://example.com/mcp"}
 
 
-@pytest.mark.parametrize(
-    ("changed", "status", "said"),
-    [
-        ({"args": [SECRET, SECRET]}, 1, "is at a place without a secret"),
-        ({"args": ["time==1", "--report-to", SECRET]}, 1, "is at a place without a secret"),
-        ({"command": f"{SECRET}x"}, 1, "is at a place without a secret"),
-        ({"env": {"NEW": SECRET}}, 1, "is at a place without a secret"),
-        ({"env": [SECRET]}, 1, "is at a place without a secret"),
-        ({"url": "https://example.com/"}, 78, "url"),
-        ({"timeoutz": KEY}, 78, "did you mean 'timeouts'?"),
-        ({"command": None}, 78, "a stdio server needs a command"),
-        (None, 2, "an entry is an object"),
-    ],
-)
+@cases("changed", "status", "said")
 def test_an_entry_with_a_fault_changes_nothing(
     changed: Any, status: int, said: str, config: Path, stdin: Stdin, capsys: Captured
 ) -> None:

@@ -13,6 +13,7 @@ from daemon.cli import EX_USAGE, overview
 from daemon.cli.completing import parser_of
 from daemon.cli.table import ENDING, help_table, purposes
 from tests.printing import err_of, out_of
+from tests.unit.cases import cases
 from tests.unit.cli.conftest import Captured
 
 TABLE = help_table()
@@ -41,34 +42,24 @@ def words_of(table: str) -> dict[str, str]:
 # --- other tools' words --------------------------------------------------------------------------------------
 
 
-def test_a_word_stands_for_one_command_and_is_none() -> None:
-    every = [
-        word for table in ("aliases", "synonyms") for words in TABLE[table].values() for word in words.split()
-    ]
-    assert len(every) == len({*every})
-    assert not {*every} & {*COMMANDS, "help", "run"}
-    assert {line.split()[0] for table in ("aliases", "synonyms") for line in TABLE[table]} <= {*COMMANDS}
+def test_a_word_stands_for_one_command_and_only_a_plain_one_for_what_ends_something() -> None:
+    tables = [words_of(table) for table in ("aliases", "synonyms")]
+    assert not {*tables[0]} & {*tables[1]}
+    assert not {*tables[0], *tables[1]} & {*COMMANDS, "help", "run"}
+    assert {line.split()[0] for table in tables for line in table.values()} <= {*COMMANDS}
+    assert {word for word, line in tables[0].items() if line.split()[0] in ENDING} == {"rm"}
+    ends = {name for name, (purpose, _) in purposes(TABLE).items() if ENDS.match(purpose)}
+    assert ends <= ENDING <= {*COMMANDS}
 
 
-def test_only_a_plain_word_runs_a_command_that_ends_something() -> None:
-    ends = {word for word, line in words_of("aliases").items() if line.split()[0] in ENDING}
-    assert ends == {"rm"}
-
-
-def test_a_removal_takes_the_yes_that_other_programs_want() -> None:
-    assert parser_of("remove").parse_args(["git", "--yes"]).servers == ["git"]
-
-
-@pytest.mark.parametrize(("word", "line"), words_of("aliases").items())
-def test_a_plain_word_is_the_command(
-    word: str, line: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
-) -> None:
+def test_a_plain_word_is_the_command(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     ran = list[list[str]]()
     monkeypatch.setattr(cli, "implementation", lambda name: Ran(name, ran))
-    command, *options = line.split()
-    assert typed(word, "git", "--json", monkeypatch=monkeypatch) == 0
-    assert ran == [[command, "git", "--json", *options]]
-    assert capsys.readouterr() == ("", "")
+    for word, line in words_of("aliases").items():
+        command, *options = line.split()
+        assert typed(word, "git", "--json", monkeypatch=monkeypatch) == 0
+        assert ran.pop() == [command, "git", "--json", *options]
+    assert (ran, *capsys.readouterr()) == ([], "", "")
 
 
 class Ran:
@@ -82,24 +73,18 @@ class Ran:
         return 0
 
 
-@pytest.mark.parametrize(("word", "line"), words_of("synonyms").items())
 def test_any_other_word_is_answered_with_a_line_and_runs_nothing(
-    word: str, line: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.setattr(cli, "implementation", lambda name: pytest.fail(f"{name} ran"))
-    assert typed(word, "git", monkeypatch=monkeypatch) == EX_USAGE
-    purpose = purposes(TABLE)[line.split(maxsplit=1)[0]][0]
-    assert capsys.readouterr().err == f"mcpd: unknown command {word!r}: `mcpd {line}`, perhaps: {purpose}\n"
+    for word, line in words_of("synonyms").items():
+        assert typed(word, "git", monkeypatch=monkeypatch) == EX_USAGE
+        purpose = purposes(TABLE)[line.split(maxsplit=1)[0]][0]
+        said = f"mcpd: unknown command {word!r}: `mcpd {line}`, perhaps: {purpose}\n"
+        assert capsys.readouterr().err == said
 
 
-@pytest.mark.parametrize(
-    ("words", "output"),
-    [
-        *(("help ps", "usage: mcpd status "), ("help rm", "usage: mcpd remove ")),
-        *(("help down", "usage: mcpd stop "), ("help stop", "usage: mcpd stop ")),
-        *((word, r"mcpd \d+\.\d+\.\d+\S*\n\Z") for word in ("-v", "-V", "--version")),
-    ],
-)
+@cases("words", "output")
 def test_help_and_the_version_know_the_words_of_other_tools(
     words: str, output: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
@@ -133,44 +118,35 @@ def test_no_typo_is_answered_with_a_command_that_ends_something() -> None:
     assert not {typo: command for typo, command in meant.items() if command in ENDING}
 
 
-def test_what_ends_something_is_known_as_such() -> None:
-    ends = {name for name, (purpose, _) in purposes(TABLE).items() if ENDS.match(purpose)}
-    assert ends <= ENDING <= {*COMMANDS}
-
-
 # --- JSON ----------------------------------------------------------------------------------------------------
 
 
-def test_json_has_its_other_name_wherever_it_is() -> None:
+def test_other_names_of_options_are_taken(tmp_path: Path, capsys: Captured) -> None:
     for command in COMMANDS:
         names = {name for action in parser_of(command)._actions for name in action.option_strings}
         assert ("--json" in names) is ("-o" in names), command
-
-
-def test_json_by_its_other_name(tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "mcpd.json").write_text('{"mcpServers": {}}')
     check = cli.implementation("check")
     assert json.loads(out_of(capsys, check.main([str(tmp_path / "mcpd.json"), "-o", "json"])))["ok"]
     with pytest.raises(SystemExit):
         check.main(["-o", "yaml"])
     assert "argument -o: invalid choice: 'yaml'" in capsys.readouterr().err
+    assert parser_of("remove").parse_args(["git", "--yes"]).servers == ["git"]
 
 
 # --- wrong usage ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_wrong_usage_is_a_line_about_the_fault_and_one_of_usage(command: str, capsys: Captured) -> None:
-    with pytest.raises(SystemExit):
-        parser_of(command).error("no such thing")
-    usage, fault = capsys.readouterr().err.splitlines()
-    assert usage.startswith(f"usage: mcpd {command} [OPTIONS]")
-    assert fault == f"mcpd {command}: error: no such thing"
-
-
-def test_words_that_may_be_left_out_are_not_asked_for(
+def test_wrong_usage_is_a_line_about_the_fault_and_one_of_usage(
     monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
+    for command in COMMANDS:
+        with pytest.raises(SystemExit):
+            parser_of(command).error("no such thing")
+        usage, fault = capsys.readouterr().err.splitlines()
+        assert usage.startswith(f"usage: mcpd {command} [OPTIONS]")
+        assert fault == f"mcpd {command}: error: no such thing"
+    # What may be left out is not asked for.
     assert err_of(capsys, typed("call", monkeypatch=monkeypatch), EX_USAGE).endswith("required: SERVER/TOOL\n")
 
 

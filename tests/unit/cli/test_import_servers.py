@@ -25,7 +25,6 @@ from tests.unit.cli.conftest import Captured, Controls, Users
 from tests.unit.cli.users import Terminal, config_of
 from tests.unit.setup.clients.test_found import BROKEN, digest
 from tests.unit.setup.clients.test_importing import planned_and_found
-from tests.unit.setup.machines import machine
 
 SECRETS = ("bk-7Qm2xV9bT4Zr8Lw1", "nt-4hT8kQ2mZx9Vb1Rs", "ghx-9Kd3mP7wQ2vT5zXb")
 
@@ -73,17 +72,6 @@ def test_servers_are_added_once_with_their_secrets_apart(user: Users, capsys: Ca
     assert config_of(here).read_bytes() == written
 
 
-def test_what_holds_later_changes_is_told_with_a_created_configuration_alone(
-    user: Users, capsys: Captured
-) -> None:
-    here = user("claude-code")
-    config_of(here).parent.mkdir(parents=True)
-    config_of(here).write_text('{"mcpServers": {}}')
-    out = out_of(capsys, implementation("import").main(["--write", "--yes"]))
-    assert "added 6 servers" in out
-    assert "approval" not in out
-
-
 def test_a_daemon_that_runs_is_told(
     user: Users, control: Controls, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,20 +88,17 @@ def test_a_dry_run_shows_the_diff_and_writes_nothing(user: Users, capsys: Captur
     here = user("claude-code")
     before = digest(here.home)
     out = out_of(capsys, implementation("import").main(["--dry-run"]))
-    assert '+    "brave-search": {' in out
-    assert "+BRAVE_SEARCH__BRAVE_API_KEY=(a secret)" in out
+    assert ('+    "brave-search": {' in out, "+BRAVE_SEARCH__BRAVE_API_KEY=(a secret)" in out) == (True, True)
     assert not [secret for secret in SECRETS if secret in out]
     assert digest(here.home) == before
 
 
-@pytest.mark.parametrize(("answer", "status"), [("\n", 0), ("y\n", 0), ("n\n", 1), ("", 1)])
-def test_a_terminal_is_asked_first(
-    answer: str, status: int, user: Users, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_terminal_is_asked_first(user: Users, monkeypatch: pytest.MonkeyPatch) -> None:
     here = user("jetbrains")
-    monkeypatch.setattr("sys.stdin", Terminal(answer))
-    assert implementation("import").main(["--write"]) == status
-    assert config_of(here).exists() == (status == 0)
+    for answer, status in (("n\n", 1), ("", 1), ("\n", 0)):
+        monkeypatch.setattr("sys.stdin", Terminal(answer))
+        assert implementation("import").main(["--write"]) == status
+        assert config_of(here).exists() == (status == 0)
 
 
 def test_programs_are_told_the_same(user: Users, capsys: Captured) -> None:
@@ -147,15 +132,18 @@ def test_a_file_that_cannot_be_read_is_said_and_counts(user: Users, capsys: Capt
     assert "line 3, column 10" in out
 
 
-def test_a_faulty_configuration_of_mcpd_is_not_written_to(user: Users, capsys: Captured) -> None:
-    here = user("jetbrains")
+def test_a_faulty_configuration_of_mcpd_is_not_written_to_and_a_faulty_entry_concerns_itself_alone(
+    user: Users, capsys: Captured
+) -> None:
+    here = user("claude-code")
     config_of(here).parent.mkdir(parents=True)
     config_of(here).write_text('{"mcpServers": {"a": {}}, "lazy": 1}')
     assert "nothing was changed" in err_of(capsys, implementation("import").main(["--write", "--yes"]), 78)
     assert config_of(here).read_text() == '{"mcpServers": {"a": {}}, "lazy": 1}'
-    # A fault within an entry concerns that server alone.
     config_of(here).write_text('{"mcpServers": {"a": {}}}')
-    assert implementation("import").main(["--write", "--yes"]) == 0
+    out = out_of(capsys, implementation("import").main(["--write", "--yes"]))
+    # What holds later changes is told with a created configuration alone.
+    assert ("added 6 servers" in out, "approval" in out) == (True, False)
 
 
 # --- how what was found is told ------------------------------------------------------------------------------
@@ -302,55 +290,28 @@ def test_servers_that_may_change_at_each_start_are_told_with_what_pins_them() ->
     assert not_pinned({"d": servers["d"]}) == []
 
 
-def test_each_server_is_told_once_it_is_up_or_has_failed(control: Controls, capsys: Captured) -> None:
-    ready = {name: server for name, server in SERVERS.items() if name != "slow"}
-    control({"status": {"servers": ready}})
-    options = argparse.Namespace(socket=None, control=None, timeout=5.0, wait=5.0)
-    assert settled(options) == ready
-    told = capsys.readouterr().out
-    assert "  time: ready, 2 tools\n" in told
-    assert "  notion: needs_auth\n" in told
-    assert "off:" not in told
-
-
-def test_a_server_that_was_still_starting_is_told_later(
+def test_each_server_is_told_once_it_is_up_or_has_failed(
     monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    polls = [{"slow": SERVERS["slow"]}, {"slow": {"state": "ready", "tools": 1}}]
+    polls = [SERVERS, {**SERVERS, "slow": {"state": "ready", "tools": 1}}]
     monkeypatch.setattr("daemon.cli.up.poll_servers", lambda *_: iter(polls))
     assert settled(argparse.Namespace(wait=5.0)) == polls[-1]
-    assert capsys.readouterr().out == "  slow: ready, 1 tool\n"
+    told = capsys.readouterr().out
+    assert told.startswith("  time: ready, 2 tools\n")
+    assert told.endswith("  slow: ready, 1 tool\n")
+    assert (told.count("  notion: needs_auth\n"), "off:" in told) == (1, False)
 
 
-@pytest.mark.parametrize(("path", "offered"), [(None, True), ("/s", False)])
-def test_a_service_is_offered_for_the_default_socket_only(
-    path: str | None, offered: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_service_is_offered_for_the_default_socket_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MCPD_CONFIG", raising=False)
     state = argparse.Namespace(manager=True, installed=False)
     monkeypatch.setattr("daemon.cli.up.service.state", lambda *_: state)
     monkeypatch.setattr("daemon.cli.up.service.planned", lambda *_: state)
-    options = argparse.Namespace(no_service=False, socket=path, config=None)
-    assert (_service(options, "mcpd") is not None) is offered
+    options = [argparse.Namespace(no_service=False, socket=path, config=None) for path in (None, "/s")]
+    assert [_service(each, "mcpd") is not None for each in options] == [True, False]
 
 
 # --- which clients are meant and are here, and what is said of changes ---------------------------------------
-
-
-def test_a_client_is_here_if_a_file_a_directory_or_a_program_of_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    (programs / "claude").touch(mode=0o755)
-    here = machine(tmp_path, "cursor")
-    (here.home / ".lmstudio").mkdir()
-    monkeypatch.setenv("PATH", str(programs))
-    assert {name for name, program in PROGRAMS.items() if program.is_on(here)} == {
-        "claude-code",
-        "cursor",
-        "lmstudio",
-    }
 
 
 def test_what_was_done_is_said_in_one_line_and_what_stays_in_another(tmp_path: Path) -> None:

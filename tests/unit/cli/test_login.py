@@ -9,6 +9,7 @@ import pytest
 from daemon.cli.command import has_display
 from daemon.cli.login import DEVICE_CODE, LINK
 from daemon.cli.table import implementation
+from tests.unit.cases import cases
 from tests.unit.cli.conftest import Captured, Controls
 
 READY: dict[str, Any] = {"server": "hub", "state": "ready", "reason": "", "tools": ["a", "b"], "scope": "x"}
@@ -62,13 +63,7 @@ def test_no_browser_is_opened_for_what_is_no_web_page_nor_where_none_is_wanted(
     assert not opened.exists()
 
 
-@pytest.mark.parametrize(
-    ("state", "reason", "status", "words"),
-    [
-        ("backoff", "connection refused", 1, "backoff: connection refused"),
-        ("starting", "", 0, "still starting: `mcpd status hub` tells when it is up"),
-    ],
-)
+@cases("state", "reason", "status", "words")
 def test_a_server_that_is_not_up_with_its_login_is_a_fault_unless_it_still_starts(
     state: str, reason: str, status: int, words: str, control: Controls, capsys: Captured
 ) -> None:
@@ -77,8 +72,5 @@ def test_a_server_that_is_not_up_with_its_login_is_a_fault_unless_it_still_start
     assert tuple(capsys.readouterr()) == ("logged in to hub\n", f"mcpd: hub is {words}\n")
 
 
-@pytest.mark.parametrize(
-    ("environ", "screen"), [({}, False), ({"DISPLAY": ""}, False), ({"DISPLAY": ":0"}, True)]
-)
-def test_a_page_is_opened_only_where_it_can_be_seen(environ: dict[str, str], screen: bool) -> None:
-    assert has_display(environ) is screen
+def test_a_page_is_opened_only_where_it_can_be_seen() -> None:
+    assert [has_display(each) for each in ({}, {"DISPLAY": ""}, {"DISPLAY": ":0"})] == [False, False, True]

@@ -129,6 +129,11 @@ def test_what_a_server_keeps_in_its_sandbox_moves_to_its_new_name_and_back(
     for old, new in (("tick", "tock"), ("tock", "tick")):
         assert f"its data has moved to {data / new}\n" in err_of(capsys, told(config, old, new, "--no-reload"))
         assert [str(each.relative_to(data)) for each in data.rglob("notes")] == [f"{new}/data/notes"]
+    # It replaces nothing.
+    (data / "tock").mkdir()
+    said = err_of(capsys, told(config, "tick", "tock", "--no-reload"))
+    assert f"its data stays in {data / 'tick'}: {data / 'tock'} exists already\n" in said
+    assert (data / "tick" / "data" / "notes").read_text() == "mine"
 
 
 def test_what_a_server_of_a_systems_unit_keeps_moves_too(
@@ -152,13 +157,6 @@ def test_a_server_that_does_not_come_up_gets_its_name_and_what_it_keeps_back(
     assert "taken back: the files are as they were" in err_of(capsys, told(config, "tick", "tock"), 1)
     assert texts(config) == before
     assert [each.name for each in data.iterdir()] == ["tick"]
-
-
-def test_what_a_server_keeps_replaces_nothing(config: Path, data: Path, capsys: Captured) -> None:
-    (data / "tock").mkdir()
-    assert told(config, "tick", "tock", "--no-reload") == 0
-    assert f"its data stays in {data / 'tick'}: {data / 'tock'} exists already\n" in capsys.readouterr().err
-    assert (data / "tick" / "data" / "notes").read_text() == "mine"
 
 
 def test_what_could_not_be_written_names_no_way_back(

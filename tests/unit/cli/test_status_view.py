@@ -2,10 +2,6 @@
 
 import json
 import re
-import signal
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,17 +18,13 @@ from tests.printing import out_of
 from tests.unit.cases import cases
 from tests.unit.cli.conftest import Captured, Controls
 from tests.unit.cli.daemons import (
-    SILENCE,
     diagnosed,
     down,
-    environment,
-    fake_control,
     metrics_of,
     server,
     session_of,
     status_of,
 )
-from tests.waiting import PATIENCE
 
 RECENT = {"minutes": 5, "calls": 12, "errors": 2, "p50Ms": 5.0, "p95Ms": 120.0}
 NARROW = Screen(width=80, colour=False)
@@ -75,10 +67,6 @@ def test_any_width_is_kept_and_a_long_name_loses_its_middle(width: int) -> None:
 ATTACK = "\x1b]0;owned\x07\u202e\u200b[red]bold[/red]\U000e0041"
 SPELT = "\\x1b]0;owned\\x07\\u202e\\u200b[red]bold[/red]\\U000e0041"
 
-DEGRADED = {"state": "degraded", "reason": "it lists no tools", "pid": 7}
-STARTING = {"state": "starting", "reason": "trying again after: x", "attempt": 3, "nextRetryInMs": None}
-MODEL = {"asked": 3, "answered": 2, "sentences": 40, "refused": 0, "givenUp": 1, "waiting": 20}
-
 
 @cases("servers", "more", "said")
 def test_what_is_unusual_is_said_below_the_table_and_nothing_else(
@@ -87,22 +75,6 @@ def test_what_is_unusual_is_said_below_the_table_and_nothing_else(
     text = shown({name: server(**changed) for name, changed in servers.items()}, PIPE, **more)
     for phrase in said:
         assert (phrase.removeprefix("!") in text) is not phrase.startswith("!"), phrase
-
-
-def test_hosts_that_a_sandbox_refused_are_told_with_their_commands() -> None:
-    refused = [
-        {"host": host, "port": 443, "count": 9, "reason": "", "allow": allow and f"mcpd allow-host git {host}"}
-        for host, allow in (("a.x", "a.x"), ("denied.x", ""), ("b.x", "b.x"), ("c.x", "c.x"), ("d.x", "d.x"))
-    ]
-    sandbox = {"mode": "strict", "refused": refused, "refusedMore": 0, "show": "mcpd sandbox git"}
-    said = (
-        "git: ready\n  wanted a.x: mcpd allow-host git a.x\n  wanted b.x: mcpd allow-host git b.x\n"
-        "  wanted c.x: mcpd allow-host git c.x\n  and 1 more (`mcpd sandbox git`)\n"
-    )
-    assert said in shown({"git": server(sandbox=sandbox)}, PIPE)
-    text = shown({"git": server(sandbox={**sandbox, "refused": refused[:4]})}, PIPE)
-    assert "wanted c.x" in text
-    assert "mcpd sandbox git" not in text
 
 
 def test_servers_that_are_only_starting_are_one_line() -> None:
@@ -134,33 +106,6 @@ def test_a_cause_that_several_share_is_said_once_with_their_names() -> None:
     )
     assert text.count("nobody listens") == 1
     assert "db: backoff\n  boom" in text
-
-
-def shown_kept(**kept: Any) -> str:
-    status = status_of({"git": server()})
-    status["daemon"]["persistence"] = persistence(**kept)
-    return render(status, now=NOW, screen=NARROW)
-
-
-def test_that_nothing_is_kept_is_said_before_anything_else() -> None:
-    text = shown_kept(state="degraded", waiting=3)
-    said = "persistence: degraded: the disk is full\n  for 2h 5m; 3 things are not written yet\n\nserver"
-    assert text.startswith(said)
-    assert "1 thing is not written yet" in shown_kept(state="degraded", waiting=1)
-    assert "degraded: no reason is known" in shown_kept(state="degraded", reason="")
-
-
-def test_that_records_of_the_audit_are_missing_is_said_before_the_servers() -> None:
-    status = status_of({"git": server()})
-    status["daemon"]["audit"] = "it cannot be written: \x1b[2J; 3 records lost"
-    shown = render(status, now=NOW, screen=NARROW)
-    assert shown.startswith("audit: it cannot be written: \\x1b[2J; 3 records lost\n\nserver")
-
-
-def test_what_waits_for_approval_is_counted_by_kind() -> None:
-    held = {word: {"because": "new", "change": {}} for word in ("log", "skill:skill://a/SKILL.md", "prompt:p")}
-    text = render(status_of({"git": server(held=held)}), now=NOW, screen=NARROW)
-    assert "1 tool and 1 skill and 1 prompt" in " ".join(text.split())
 
 
 def test_what_loading_cost_and_saved_is_told_in_words() -> None:
@@ -209,7 +154,7 @@ def test_nothing_that_a_server_says_reaches_the_terminal_unescaped() -> None:
     status = status_of(
         {ATTACK: evil}, unresolved=[ATTACK], switchedOff=[ATTACK], sessions=[session_of(**session, key=ATTACK)]
     )
-    status["daemon"]["persistence"] = persistence(state="degraded", reason=ATTACK)
+    status["daemon"]["persistence"] = persistence(reason=ATTACK)
     text = render(status, now=NOW, screen=PIPE)
     assert text.replace("\n", "").isprintable()
     # Name (table, heading), reason, stderr, tool and its reason, one completed, listing, noise, unresolved,
@@ -229,29 +174,38 @@ def test_every_state_has_a_colour_and_colour_is_only_for_terminals() -> None:
 # --- `mcpd status` -------------------------------------------------------------------------------------------
 
 
-FINE = {ServerState.READY, ServerState.DORMANT, ServerState.DISABLED}
-
-
-def persistence(*, state: str = "ok", **changed: Any) -> dict[str, Any]:
+def persistence(
+    *, state: str = "degraded", reason: str = "the disk is full", waiting: int = 0
+) -> dict[str, Any]:
     """How keeping goes, as `status` answers it."""
-    reason = "" if state == "ok" else "the disk is full"
-    known = {"state": state, "reason": reason, "since": 1000.0, "where": "/var/lib/mcpd/mcpd.db", "waiting": 0}
-    return {**known, **changed}
+    return {
+        "state": state,
+        "reason": reason if state != "ok" else "",
+        "since": 1000.0,
+        "where": "",
+        "waiting": waiting,
+    }
 
 
-@pytest.mark.parametrize("state", ServerState)
-def test_only_ready_dormant_and_disabled_are_well(state: ServerState) -> None:
-    answer = status_of({"a": server(), "b": server(state=str(state))})
-    assert exit_status(answer["servers"]) == (0 if state in FINE else 1)
-
-
-@pytest.mark.parametrize(("state", "code"), [("ok", 0), ("degraded", 1)])
-def test_what_is_not_kept_is_not_well(control: Controls, capsys: Captured, state: str, code: int) -> None:
+def test_what_is_not_kept_or_audited_is_said_first_and_is_not_well(control: Controls, capsys: Captured) -> None:
     answer = status_of({"git": server()})
-    answer["daemon"]["persistence"] = persistence(state=state)
-    control({"status": answer})
-    assert implementation("status").main([]) == code
-    assert ("persistence: degraded: the disk is full" in capsys.readouterr().out) is bool(code)
+    daemon = control({"status": answer})
+    for kept, said in (
+        (persistence(waiting=3), "persistence: degraded: the disk is full\n  for "),
+        (persistence(waiting=1, reason=""), "persistence: degraded: no reason is known\n  for "),
+    ):
+        answer["daemon"]["persistence"] = kept
+        daemon.answers["status"] = answer
+        shown = out_of(capsys, implementation("status").main([]), 1)
+        things = "3 things are" if kept["waiting"] == 3 else "1 thing is"
+        assert shown.startswith(said)
+        assert f"; {things} not written yet\n\nserver" in shown
+    answer["daemon"] |= {
+        "audit": "it cannot be written: \x1b[2J; 3 records lost",
+        "persistence": persistence(state="ok"),
+    }
+    said = "audit: it cannot be written: \\x1b[2J; 3 records lost\n\nserver"
+    assert out_of(capsys, implementation("status").main([])).startswith(said)
 
 
 def test_json_is_the_daemons_answer(control: Controls, capsys: Captured) -> None:
@@ -259,33 +213,6 @@ def test_json_is_the_daemons_answer(control: Controls, capsys: Captured) -> None
     daemon = control({"status": answer})
     assert json.loads(out_of(capsys, implementation("status").main(["--json"]), 1)) == answer
     assert daemon.asked == [("status", {})]
-
-
-def test_a_daemon_that_hangs_is_three(control: Controls) -> None:
-    control({"status": SILENCE})
-    assert implementation("status").main(["--timeout", "0.1"]) == 3
-
-
-@pytest.mark.process
-def test_watch_looks_again_until_ctrl_c_and_ends_with_the_last_exit_status(sockets: Path) -> None:
-    path = sockets / "control.sock"
-    with (
-        fake_control(path, {"status": status_of({"git": down()})}) as daemon,
-        subprocess.Popen(
-            [sys.executable, "-m", "daemon", "status", "--watch", "0.01"],
-            env=environment(MCPD_CONTROL=str(path)),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as child,
-    ):
-        assert child.stdout is not None
-        heads = (line for line in child.stdout if line.startswith("server"))
-        assert next(heads) == next(heads)
-        child.send_signal(signal.SIGINT)
-        _, said = child.communicate(timeout=PATIENCE)
-    assert (child.returncode, said) == (1, "")
-    assert len(daemon.asked) >= 2
 
 
 @pytest.mark.parametrize("lost", ["offeredBytes", "pid", "uptimeSeconds"])
@@ -315,15 +242,12 @@ def told(servers: dict[str, Any], width: int = 80, lines: int = 2) -> list[str]:
     return lately_in_words({"seconds": 43_200.0, "servers": servers}, width, lines)
 
 
-def test_an_outage_and_changed_tools_are_two_lines_at_eighty_columns() -> None:
+def test_an_outage_changed_tools_and_what_waits_for_approval_are_two_lines_at_eighty_columns() -> None:
     night = {"weather": one(changed=["a"], came=["b"], went=["c"]), "notes": one(1, 10_800.0)}
     assert told(night) == [
         "In the last 12h: notes was away 3h; weather changed 1 tool, added 1, removed 1",
         "(mcpd events --since 12h)",
     ]
-
-
-def test_what_waits_for_approval_is_named() -> None:
     assert told({"git": one(held=["log\x1b"])}) == [
         "In the last 12h: git holds log\\x1b until approved (mcpd events git)"
     ]
@@ -354,37 +278,17 @@ def listing(**changed: Any) -> Any:
     return server(prompts=3, lists={"prompts": {**WELL, **changed}})
 
 
-def test_where_there_is_room_each_kind_that_any_server_has_is_a_column() -> None:
+def test_each_kind_that_any_server_has_is_a_column_or_on_a_small_terminal_a_line_below() -> None:
     text = shown({"git": server(prompts=3), "docs": server(resources=1200)}, Screen(width=ROOMY, colour=False))
     head, git, docs = (line.split() for line in text.splitlines()[:3])
     assert head[3:7] == ["tools", "prompts", "resources", "open"]
     assert (git[3:6], docs[3:6]) == (["12", "3", "0"], ["12", "0", "1200"])
     assert "Besides tools" not in text
-
-
-def test_on_a_small_terminal_they_are_said_below_the_table() -> None:
     text = shown(
         {"git": server(prompts=3), "docs": server(prompts=1, resources=2, templates=1), "no": server()}
     )
     assert "Besides tools: git 3 prompts; docs 1 prompt, 2 resources, 1 template." in text
     assert "prompts" not in text.splitlines()[0]
-
-
-def test_what_is_wrong_with_a_list_is_told() -> None:
-    text = shown(
-        {"git": listing(listingError="timed out", quarantined={"bad": "no name"}, hidden={"odd": "U+202E"})}
-    )
-    assert "its prompts could not be listed: timed out" in text
-    assert "prompt bad is not offered: no name" in text
-    assert "prompt odd has U+202E: spelt out for models" in text
-
-
-def test_a_divided_server_of_which_no_instance_comes_up_to_list_says_why() -> None:
-    asleep: dict[str, Any] = {"state": "dormant", "share": "workspace", "happened": "It ended.", "helps": "Do."}
-    said = "no instance came up to list its tools: It ended. What helps: Do."
-    assert said in " ".join(shown({"git": server(**asleep, cause="ended")}).split())
-    for other in ({**asleep, "cause": None}, {**asleep, "cause": "ended", "share": "all"}):
-        assert "no instance" not in shown({"git": server(**other)})
 
 
 def test_of_many_faults_some_are_named_and_the_rest_is_counted() -> None:
@@ -416,7 +320,7 @@ def divided(*instances: dict[str, Any], **changed: Any) -> Any:
 PLAYWRIGHT = divided(instance("playwright#3", inFlight=1), instance("playwright#7", workspace="/srv/app"))
 
 
-def test_an_instance_is_a_row_beneath_its_server() -> None:
+def test_an_instance_is_a_row_beneath_its_server_whole_or_short() -> None:
     lines = shown({"playwright": PLAYWRIGHT, "git": server()}, PIPE).splitlines()
     assert lines[0].endswith("pid  idle")
     assert lines[1].startswith("playwright")
@@ -426,22 +330,21 @@ def test_an_instance_is_a_row_beneath_its_server() -> None:
     assert lines[3].startswith("  playwright#7 in /srv/app  ")
     assert lines[4].startswith("git")
     assert "idle" not in shown({"git": server()}, PIPE)
-
-
-def test_on_a_small_terminal_the_name_is_whole_and_the_rest_short() -> None:
     text = shown({"playwright": PLAYWRIGHT}, NARROW)
     assert max(map(len, text.splitlines())) <= 80
     assert "ready (2)" in text
     assert "idle" not in text
 
 
-def test_the_exit_status_takes_instances_that_cannot_start_for_faults_and_none_for_none() -> None:
-    def status(*instances: dict[str, Any], **changed: Any) -> int:
-        return exit_status({"web": divided(*instances, **changed)})
-
-    assert status(state="dormant") == 0
-    assert status(instance("web#1"), instance("web#2", state="starting")) == 0
-    assert status(instance("web#1"), instance("web#2", **down())) == 1
+def test_the_exit_status_is_that_of_the_worst_state_also_of_instances() -> None:
+    well = {state for state in ServerState if exit_status({"a": server(), "b": server(state=str(state))}) == 0}
+    assert well == {ServerState.READY, ServerState.DORMANT, ServerState.DISABLED}
+    for instances, status in (
+        ([], 0),
+        ([instance("web#1"), instance("web#2", state="starting")], 0),
+        ([instance("web#1"), instance("web#2", **down())], 1),
+    ):
+        assert exit_status({"web": divided(*instances, state="dormant")}) == status
 
 
 # --- one server, as people are shown it ----------------------------------------------------------------------

@@ -245,7 +245,7 @@ def test_calls_are_shown_with_what_they_wait_for_or_why_they_failed(
 def test_following_asks_for_what_comes_after(
     as_json: bool, control: Controls, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    daemon = control({"calls": answer(ended=(ENDED,))})
+    control({"calls": answer(ended=(ENDED,))})
     asked: list[dict[str, Any]] = []
 
     def news(_options: object, _method: str, params: dict[str, Any]) -> Any:
@@ -260,16 +260,21 @@ def test_following_asks_for_what_comes_after(
     assert len(lines) == 2
     if as_json:
         assert [json.loads(line)["number"] for line in lines] == [3, 4]
-    assert len(daemon.asked) == 1
     assert [(each["after"], each["source"]) for each in asked] == [(3, "7"), (4, "7")]
 
 
 def test_what_is_asked_for_is_handed_on(control: Controls, capsys: Captured) -> None:
     daemon = control({"calls": answer()})
-    assert main_calls(["git", "--errors", "--session", "#4", "-n", "5000"]) == 0
-    wanted = {"server": "git", "session": "#4", "errorsOnly": True, "limit": 1000}
-    assert daemon.asked == [("calls", wanted)]
-    assert capsys.readouterr().out == "No call has ended with an error since the daemon began.\n"
+    since = ["--since", "2026-11-22T00:00:00+00:00"]
+    for words, asked, said in (
+        (["git", "--errors", "--session", "#4", "-n", "5000"],
+         {"server": "git", "session": "#4", "errorsOnly": True, "limit": 1000},
+         "No call has ended with an error since the daemon began.\n"),
+        (since, {"since": 1795305600.0, "limit": 1000}, "No call has ended since then.\n"),
+        ([*since, "-n2"], {"since": 1795305600.0, "limit": 2}, "No call has ended since then.\n"),
+    ):  # fmt: skip
+        assert out_of(capsys, main_calls(words)).endswith(said)
+        assert daemon.asked.pop() == ("calls", {"server": None, "session": None, "errorsOnly": False, **asked})
 
 
 @pytest.mark.parametrize("more", [(), ("--json",)])

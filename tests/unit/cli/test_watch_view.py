@@ -3,8 +3,9 @@
 import threading
 import time
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
+import attrs
 import pytest
 from rich.cells import cell_len
 
@@ -54,13 +55,6 @@ def test_a_frame_is_exactly_as_large_as_the_screen(width: int, height: int, page
     shown(Picture(), WatchChoices(page=page), Size(width, height))
 
 
-def test_the_clock_is_shown_and_the_keys_are() -> None:
-    first, *_, last = shown(seen({"git": server()}))
-    assert first.startswith("1 of 1 server available, mcpd 0.1.0, up 1h 2m")
-    assert first[-8:].count(":") == 2
-    assert last.startswith("q leave  ? keys  s sort: configuration  / filter: none")
-
-
 def test_the_selected_server_is_marked_and_stays_in_sight() -> None:
     choices = WatchChoices()
     for key, name in (
@@ -104,7 +98,11 @@ def test_one_server_is_shown_whole() -> None:
     assert lines[-1].startswith("q leave  Esc back")
 
 
-def test_a_filter_shows_how_many_are_left() -> None:
+def test_head_and_foot_tell_of_the_daemon_the_keys_and_how_many_the_filter_leaves() -> None:
+    first, *_, last = shown(seen({"git": server()}))
+    assert first.startswith("1 of 1 server available, mcpd 0.1.0, up 1h 2m")
+    assert first[-8:].count(":") == 2
+    assert last.startswith("q leave  ? keys  s sort: configuration  / filter: none")
     choices = WatchChoices(text="-1")
     assert shown(seen(MANY), choices)[-1].endswith("10 of 50")
     assert any("No server matches" in line for line in shown(seen(MANY), WatchChoices(text="zzz")))
@@ -184,15 +182,12 @@ def test_a_filter_is_typed_and_kept_and_escape_drops_it_before_it_leaves() -> No
     assert choices.left
 
 
-def test_what_is_typed_into_a_filter_is_no_command() -> None:
+def test_what_is_typed_into_a_filter_is_no_command_and_has_a_bound() -> None:
     choices = pressed("/", *"qs?", "up", "\t")
     assert (choices.text, choices.left, choices.page) == ("qs?", False, WatchPage.TABLE)
     choices.press("escape", SERVERS)
     assert (choices.text, choices.typing, choices.left) == ("", False, False)
     assert pressed("/", "c-c").left
-
-
-def test_a_filter_has_a_bound() -> None:
     assert len(pressed("/", *"a" * (MAX_FILTER + 9)).text) == MAX_FILTER
 
 
@@ -228,100 +223,43 @@ class Asked:
     """A daemon that answers with what it is given, one after the other; a clock that goes on with each look."""
 
     def __init__(self, *answers: dict[str, Any] | Exception) -> None:
-        self.wanted: list[str | None] = []
-        self._answers = list(answers)
-        self._now = 0.0
+        self._answers, self._now = list(answers), 0.0
         self._told = threading.Semaphore(0)
+        self.poll = StatusPoll(self._look, NEVER, wall=self._wall)
 
-    def look(self, server: str | None) -> tuple[Any, Any]:
-        self.wanted.append(server)
+    def _look(self, server: str | None) -> tuple[Any, Any]:
         answer = self._answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return answer, None if server is None else {"name": server}
 
-    def wall(self) -> float:
+    def _wall(self) -> float:
         self._now += 1
         return self._now
 
-    def tell(self) -> None:
-        self._told.release()
-
-    def wait(self) -> None:
+    def next(self, server: str | None) -> Picture:
+        """The picture after the next answer, which is about a server, too."""
+        if server is None:
+            self.poll.start(self._told.release)
+        else:
+            self.poll.see(server)
         assert self._told.acquire(timeout=PATIENCE)
-
-
-FIRST: Any = {"a": 1}
-SECOND: Any = {"a": 2}
-
-
-def named(name: str) -> Any:
-    """What is told of one server."""
-    return {"name": name}
-
-
-def started(asked: Asked, every: float = NEVER) -> StatusPoll:
-    poll = StatusPoll(asked.look, every, wall=asked.wall)
-    poll.start(asked.tell)
-    asked.wait()
-    return poll
-
-
-def test_an_answer_is_a_picture_with_its_time() -> None:
-    poll = started(Asked(FIRST))
-    assert poll.picture == Picture(status=FIRST, at=2.0)
-    poll.stop()
-
-
-def test_another_server_is_asked_about_at_once_and_the_same_one_is_not() -> None:
-    asked = Asked(FIRST, SECOND)
-    poll = started(asked)
-    poll.see("git")
-    asked.wait()
-    assert poll.picture == Picture(status=SECOND, one=named("git"), at=4.0)
-    poll.see("git")
-    poll.stop()
-    assert asked.wanted == [None, "git"]
+        return self.poll.picture
 
 
 @pytest.mark.parametrize("error", [DaemonUnreachable("gone"), RemoteFault(-1, "gone")])
-def test_a_daemon_that_is_away_leaves_its_last_picture(error: Exception) -> None:
-    asked = Asked(FIRST, error, error, SECOND)
-    poll = started(asked)
-
-    def next_of(name: str) -> Picture:
-        poll.see(name)
-        asked.wait()
-        return poll.picture
-
-    gone = Picture(status=FIRST, at=2.0, problem="gone", away=3.0)
-    assert next_of("x") == gone
+def test_another_server_is_asked_about_at_once_and_a_daemon_that_is_away_leaves_its_last_picture(
+    error: Exception,
+) -> None:
+    first, second, last = ({"answer": number} for number in range(3))
+    asked = Asked(first, second, error, error, last)
+    seen: Any = asked.next(None)
+    assert seen == Picture(status=cast("Any", first), at=2.0)
+    seen = asked.next("git")
+    assert (seen.status, seen.one, seen.at) == (second, {"name": "git"}, 4.0)
     # Since when it has been away does not move on.
-    assert next_of("y") == gone
-    assert next_of("z") == Picture(status=SECOND, one=named("z"), at=6.0)
-    poll.stop()
-
-
-def test_while_a_question_is_open_that_is_known() -> None:
-    entered, leave = threading.Event(), threading.Event()
-
-    def look(_server: str | None) -> tuple[Any, None]:
-        entered.set()
-        assert leave.wait(PATIENCE)
-        return FIRST, None
-
-    asked = Asked()
-    poll = StatusPoll(look, NEVER, wall=asked.wall)
-    poll.start(asked.tell)
-    assert entered.wait(PATIENCE)
-    assert poll.picture == Picture(asked=1.0)
-    leave.set()
-    asked.wait()
-    assert poll.picture.asked == 0
-    poll.stop()
-
-
-def test_a_fault_of_ours_is_kept_for_who_shows_the_picture() -> None:
-    fault = KeyError("servers")
-    poll = started(Asked(fault))
-    assert poll.fault is fault
+    gone = attrs.evolve(seen, problem="gone", away=5.0)
+    assert [asked.next("x"), asked.next("y")] == [gone, gone]
+    seen = asked.next("z")
+    assert (seen.status, seen.one, seen.at, seen.problem, seen.away) == (last, {"name": "z"}, 8.0, "", 0.0)
+    asked.poll.stop()

@@ -16,7 +16,7 @@ import attrs
 import pytest
 
 from daemon.cli.asking.companion import CallCompanion, Progress, converse, pages_of
-from daemon.cli.asking.elicitation import Interrupted, Terminal, forget_typed
+from daemon.cli.asking.elicitation import Interrupted, Terminal
 from daemon.cli.control import RemoteFault, Wire
 from daemon.cli.table import implementation
 from tests.unit.cli.conftest import Controls
@@ -123,13 +123,6 @@ def test_a_withdrawn_question_is_not_asked_after_the_one_before_it(scene: Scene)
     assert scene.next() == {"jsonrpc": "2.0", "id": 1, "result": {}}
 
 
-def test_without_a_terminal_a_question_is_declined(scene: Scene) -> None:
-    companion = scene.companion(stdin=None)
-    assert companion.capabilities == {}
-    companion.take({"id": 5, **FORM}, scene.wire)
-    assert scene.heard()["result"] == {"action": "decline"}
-
-
 def test_roots_are_those_that_were_named(scene: Scene, tmp_path: Path) -> None:
     companion = scene.companion(roots=[tmp_path])
     assert set(companion.capabilities) == {"elicitation", "roots"}
@@ -137,10 +130,14 @@ def test_roots_are_those_that_were_named(scene: Scene, tmp_path: Path) -> None:
     assert scene.heard()["result"] == {"roots": [{"uri": tmp_path.as_uri(), "name": tmp_path.name}]}
 
 
-@pytest.mark.parametrize("method", ["sampling/createMessage", "roots/list", "whatever"])
-def test_what_nobody_here_can_answer_is_refused(scene: Scene, method: str) -> None:
-    scene.companion().take({"id": 5, "method": method, "params": {}}, scene.wire)
-    assert scene.heard()["error"]["code"] == -32601
+def test_what_nobody_here_can_answer_is_refused(scene: Scene) -> None:
+    for method in ("sampling/createMessage", "roots/list", "whatever"):
+        scene.companion().take({"id": 5, "method": method, "params": {}}, scene.wire)
+        assert scene.heard()["error"]["code"] == -32601
+    companion = scene.companion(stdin=None)
+    assert companion.capabilities == {}
+    companion.take({"id": 5, **FORM}, scene.wire)
+    assert scene.heard()["result"] == {"action": "decline"}
 
 
 def options(*words: str) -> argparse.Namespace:
@@ -194,51 +191,22 @@ def test_questions_need_a_terminal_and_leave(monkeypatch: pytest.MonkeyPatch) ->
 # --- lines that are typed at a terminal, and what ends the wait for one --------------------------------------
 
 
-@pytest.fixture
-def typed() -> Iterator[tuple[int, io.TextIOWrapper]]:
-    """A keyboard, and the terminal's end of it."""
-    keyboard, screen = pty.openpty()
-    with open(screen, encoding="utf-8") as stdin:  # noqa: PTH123 - a descriptor
-        yield keyboard, stdin
-    os.close(keyboard)
-
-
-def test_a_line_is_what_was_typed(typed: tuple[int, io.TextIOWrapper]) -> None:
-    keyboard, stdin = typed
-    stderr = io.StringIO()
-    person = Terminal(stdin, stderr, colour=False)
-    os.write(keyboard, "Ada Lövelace\nnext\n".encode() + b"\xff\n")
+def test_a_line_is_what_was_typed_until_ctrl_d_or_ctrl_c(scene: Scene) -> None:
+    person = Terminal(scene.stdin, scene.stderr, colour=False)
+    os.write(scene.keyboard, "Ada Lövelace\nnext\n".encode() + b"\xff\n")
     assert [person.line("name: "), person.line("> "), person.line("> ")] == ["Ada Lövelace", "next", "\ufffd"]
-    assert stderr.getvalue() == "name: > > "
-
-
-def test_ctrl_d_breaks_it_off(typed: tuple[int, io.TextIOWrapper]) -> None:
-    keyboard, stdin = typed
-    os.write(keyboard, b"\x04")
+    assert scene.stderr.getvalue() == "name: > > "
+    os.write(scene.keyboard, b"\x04")
     with pytest.raises(Interrupted):
-        Terminal(stdin, io.StringIO(), colour=False).line("> ")
-
-
-def test_ctrl_c_breaks_it_off(typed: tuple[int, io.TextIOWrapper]) -> None:
-    here, there = os.pipe()
-    os.write(there, b"x")
+        person.line("> ")
 
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    person = Terminal(typed[1], io.StringIO(), colour=False, meanwhile=(here, interrupted))
+    scene.says({})
+    person = Terminal(scene.stdin, scene.stderr, colour=False, meanwhile=(scene.wire.fileno(), interrupted))
     with pytest.raises(Interrupted):
         person.line("> ")
-    os.close(here)
-    os.close(there)
-
-
-def test_what_was_typed_before_a_question_is_forgotten(typed: tuple[int, io.TextIOWrapper]) -> None:
-    keyboard, stdin = typed
-    os.write(keyboard, b"early\n")
-    forget_typed(stdin)
-    os.write(keyboard, b"late\n")
-    assert Terminal(stdin, io.StringIO(), colour=False).line("> ") == "late"
 
 
 @pytest.mark.parametrize("at_once", [True, False])

@@ -40,15 +40,11 @@ def test_a_form_is_asked_question_by_question_and_shown_before_it_is_sent() -> N
     assert "  Your name: Ada\n  age: 42\n  pet: Dog\nSend this to alpha? [Y/n, decline] " in person.all
 
 
-@pytest.mark.parametrize("lines", [(), ("Ada",), ("Ada", "", "")])
-def test_every_question_can_be_declined_or_broken_off(lines: tuple[str, ...]) -> None:
-    assert asked(FORM, *lines, " decline ")[0] == {"action": "decline"}
-    assert asked(FORM, *lines)[0] == {"action": "cancel"}
-
-
-def test_the_word_itself_can_be_sent() -> None:
-    result, _ = asked(FORM, r"\decline", "", "", "y")
-    assert result["content"]["name"] == "decline"
+def test_every_question_can_be_declined_or_broken_off_and_the_word_itself_be_sent() -> None:
+    for lines in ((), ("Ada",), ("Ada", "", "")):
+        assert asked(FORM, *lines, " decline ")[0] == {"action": "decline"}
+        assert asked(FORM, *lines)[0] == {"action": "cancel"}
+    assert asked(FORM, r"\decline", "", "", "y")[0]["content"]["name"] == "decline"
 
 
 def test_a_form_without_fields_is_a_question_of_yes_or_no() -> None:
@@ -65,13 +61,11 @@ def test_what_cannot_be_asked_is_declined_and_said_so() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["password", "api_key", "Access Token", "dbPasswd", "client_secret"])
-@pytest.mark.parametrize("place", ["name", "title"])
-def test_a_field_that_looks_like_a_secret_is_marked(name: str, place: str) -> None:
-    field = {"type": "string", "title": name if place == "title" else "x"}
-    properties = {name if place == "name" else "x": field}
-    _, person = asked({"message": "?", "requestedSchema": {"properties": properties}})
-    assert "MCP forbids servers to ask for one like this" in person.all
+def test_a_field_that_looks_like_a_secret_is_marked() -> None:
+    for name in ("password", "api_key", "Access Token", "dbPasswd", "client_secret"):
+        for properties in ({name: {"type": "string", "title": "x"}}, {"x": {"type": "string", "title": name}}):
+            _, person = asked({"message": "?", "requestedSchema": {"properties": properties}})
+            assert "MCP forbids servers to ask for one like this" in person.all
 
 
 URL = "https://user@login.example.org:8443/start?x=1"
@@ -99,24 +93,14 @@ def test_a_page_is_shown_in_full_and_opened_only_after_a_yes() -> None:
     assert page(URL)[::2] == ({"action": "cancel"}, [])
 
 
-def test_a_page_can_be_opened_by_oneself() -> None:
+def test_a_page_can_be_opened_by_oneself_and_what_is_odd_about_it_is_said() -> None:
     assert page(URL, "m")[::2] == ({"action": "accept"}, [])
     result, person, _ = page(URL, "y", browser=False)
-    assert result == {"action": "accept"}
-    assert "open it yourself" in person.all
-
-
-@pytest.mark.parametrize(
-    ("url", "warning"),
-    [("https://xn--80ak6aa92e.com/", "letters beyond ASCII"), ("http://example.org/", "not encrypted")],
-)
-def test_what_is_odd_about_a_page_is_said(url: str, warning: str) -> None:
-    assert warning in page(url)[1].all
-
-
-@pytest.mark.parametrize("url", ["http://127.0.0.1:8080/cb", "http://localhost/x", "https://example.org/"])
-def test_what_is_usual_about_a_page_is_not(url: str) -> None:
-    assert "! " not in page(url)[1].all
+    assert (result, "open it yourself" in person.all) == ({"action": "accept"}, True)
+    assert "letters beyond ASCII" in page("https://xn--80ak6aa92e.com/")[1].all
+    assert "not encrypted" in page("http://example.org/")[1].all
+    for usual in ("http://127.0.0.1:8080/cb", "http://localhost/x", "https://example.org/"):
+        assert "! " not in page(usual)[1].all
 
 
 @cases("url")
@@ -168,12 +152,6 @@ def test_a_value_is_shown_as_it_is_typed(one: list[Any], value: object, text: st
 def test_a_format_and_bounds_are_told_together() -> None:
     assert wanted(field("string", format="email", maxLength=9)) == "an e-mail address, at most 9 characters"
     assert wanted(field("integer", minimum=0, maximum=0)) == "a whole number, 0 to 0"
-
-
-@pytest.mark.parametrize("value", [["x"], ["a", "a"], "a", [1]])
-def test_only_choices_that_there_are_fit(value: object) -> None:
-    assert not fits(field("choices", "a", "b"), value)
-    assert not fits(field("choice", "b"), value)
 
 
 # --- any schema of MCP's subset is asked and yields what it accepts, or is refused in words ------------------
