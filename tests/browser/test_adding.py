@@ -106,9 +106,7 @@ def test_what_is_taken_back_was_not_added_and_failed(own: Here) -> None:
     expect(page.locator("tbody tr", has_text="(console)").first).to_contain_text("failed")
 
 
-def test_json_of_a_readme_is_checked_added_and_taken_back_with_the_page_found_by_the_keyboard(
-    own: Here,
-) -> None:
+def test_json_of_a_readme_is_checked_added_and_taken_back_on_a_page_found_by_keyboard(own: Here) -> None:
     program, *args = command(tools=["echo"])
     page = settled(own.signed_in())
     page.keyboard.press("Control+k")
@@ -165,9 +163,7 @@ def test_a_bundle_is_shown_first_and_added_by_a_second_button(own: Here) -> None
 
 
 @HERE_OR_AT_NIGHT
-def test_what_a_registry_offers_is_found_shown_and_added_only_as_it_was_shown(
-    own: Here, published: LocalRegistry, *, script: bool
-) -> None:
+def test_what_a_registry_offers_is_added_as_shown(own: Here, published: LocalRegistry, *, script: bool) -> None:
     published.documents[:] = [{"name": 7}]
     page = own.signed_in(java_script_enabled=script)
     page.goto(f"{own.address}/add?q=far")

@@ -68,9 +68,7 @@ def test_a_call_that_hangs_is_seen_and_cancelled(staged: tuple[Here, EndpointSer
     expect(row(page, "sleep").filter(has_text="cancelled").first).to_be_visible(timeout=WAIT * 1000)
 
 
-def test_ended_calls_come_by_themselves_and_are_filtered_without_a_script(
-    staged: tuple[Here, EndpointServer],
-) -> None:
+def test_ended_calls_come_by_themselves_and_are_filtered(staged: tuple[Here, EndpointServer]) -> None:
     here, _ = staged
     page = settled(opened(here, "/calls"))
     here.daemon.run("call", "notes/echo", "text=hi")

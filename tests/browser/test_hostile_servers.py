@@ -18,26 +18,29 @@ ATTACK = (
 )
 """Markup, handlers, SVG, ends of what it may stand in, and a template."""
 
+WRITTEN = f"{ATTACK}\u202e"
+"""The same with a character that turns text round, which is spelt out."""
+
 NAME = f"a/{ATTACK}"[:128]
 TOOL: dict[str, Any] = {
     "name": NAME,
-    "title": ATTACK,
-    "description": ATTACK,
+    "title": WRITTEN,
+    "description": WRITTEN,
     "inputSchema": {
         "type": "object",
-        "properties": {ATTACK: {"type": "string", "description": ATTACK, "default": ATTACK, "enum": [ATTACK]}},
+        "properties": {ATTACK: {"type": "string", "description": WRITTEN, "default": ATTACK, "enum": [ATTACK]}},
     },
 }
 SERVERS = {
-    "git": scripted(tools=["act", TOOL], stderr=f"{ATTACK}\n", name=ATTACK),
+    "git": scripted(tools=["act", TOOL], stderr=f"{WRITTEN}\n", name=WRITTEN),
     "notes": scripted(tools=["x"]),
     "held": {**scripted(tools=[TOOL]), "trust": "none"},
-    "refusing": scripted(on={"initialize": {"error": {"code": 1, "message": ATTACK}}}),
+    "refusing": scripted(on={"initialize": {"error": {"code": 1, "message": WRITTEN}}}),
 }
 CLIENT = {
     "protocolVersion": "2025-11-25",
     "capabilities": {},
-    "clientInfo": {"name": ATTACK, "version": ATTACK},
+    "clientInfo": {"name": WRITTEN, "version": WRITTEN},
 }
 KEY = ATTACK[:200]
 
@@ -84,7 +87,7 @@ def attacked(browser: Browser) -> Iterator[Here]:
     ):
         client.ask("initialize", CLIENT)
         client.load(NAME)
-        client.call(ATTACK, {})
+        client.call(WRITTEN, {})
         yield opened
 
 
@@ -92,6 +95,7 @@ def assert_harmless(page: Page) -> None:
     assert page.evaluate("window.owned") is None
     assert page.locator(FOREIGN).count() == 0
     assert "49" not in page.title()
+    assert "\u202e" not in page.content()
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +119,7 @@ def test_what_others_write_stays_text(attacked: Here, faults: list[str], path: s
 
 
 @pytest.mark.parametrize("spelled", ["\\u0022\\u003e\\u003cimg/src=x\\u003e", "\\", "\\n\\ndata:x"])
-def test_what_an_address_spells_is_no_escape_in_what_a_stream_brings(
+def test_what_an_address_spells_is_no_escape_in_a_stream(
     attacked: Here, faults: list[str], spelled: str
 ) -> None:
     page = settled(attacked.visit(f"/servers?x={spelled}"))

@@ -10,9 +10,7 @@ from daemon.audit.record import ChainHead
 from tests.unit.audit.chaining import CHAIN
 
 
-def test_the_journal_is_asked_for_the_heads_of_one_user(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_journal_is_asked_for_heads_of_a_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     tool = tmp_path / "journalctl"
     tool.write_text(f'#!/bin/sh\necho "audit head 3 {"d" * 64} of {CHAIN}"\necho "$@" >&2\n')
     tool.chmod(0o755)

@@ -56,9 +56,7 @@ def pids() -> Callable[[], frozenset[int]]:
     return lambda: marks.children() - before
 
 
-def test_lines_of_many_records_are_those_that_the_daemon_makes_of_few(
-    maker: LineMaker, pids: Callable[[], frozenset[int]]
-) -> None:
+def test_lines_of_many_records_are_those_of_few(maker: LineMaker, pids: Callable[[], frozenset[int]]) -> None:
     few = CALLS[: MANY - 1]
     assert maker.lines(few, *START) == chained(few, *START)
     assert not pids()
@@ -92,9 +90,7 @@ def test_a_process_that_cannot_be_started_costs_no_record(
     assert not pids()
 
 
-def test_servers_of_the_same_user_cannot_read_arguments_in_the_process(
-    maker: LineMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_processes_cannot_read_arguments(maker: LineMaker, monkeypatch: pytest.MonkeyPatch) -> None:
     # 3: PR_GET_DUMPABLE, told as each digest.
     told = "SimpleNamespace(hexdigest=lambda: f'{ctypes.CDLL(None).prctl(3, 0, 0, 0, 0)}')"
     patched = (

@@ -63,9 +63,7 @@ async def known(home: House, operator: Client) -> None:
     await until(lambda: "s#0" not in home.tree.servers.actors, lambda: "s#0 is left", seconds=PATIENCE)
 
 
-async def test_an_operators_instance_is_its_own_and_ends_with_the_command(
-    nursery: trio.Nursery, sockets: Path
-) -> None:
+async def test_an_operators_instance_ends_with_the_command(nursery: trio.Nursery, sockets: Path) -> None:
     async with house(sockets, CONFIG) as home:
         operator = await home.connect(nursery, "control")
         pid = await pid_of(operator, "s")
@@ -79,9 +77,7 @@ async def test_an_operators_instance_is_its_own_and_ends_with_the_command(
         assert (row["pid"], row["workspace"], row["calls"]) == (first, str(sockets), 3)
 
 
-async def test_an_operator_looks_at_a_clients_instance_and_restarts_it_alone(
-    nursery: trio.Nursery, sockets: Path
-) -> None:
+async def test_a_clients_instance_is_shown_and_restarted_alone(nursery: trio.Nursery, sockets: Path) -> None:
     async with house(sockets, CONFIG) as home:
         operator = await home.connect(nursery, "control")
         await known(home, operator)

@@ -60,9 +60,7 @@ async def test_what_is_printed_is_in_order_and_without_secrets(config: Path) -> 
     assert ran.text.startswith("mcpd: ")
 
 
-async def test_no_rest_of_a_secret_is_left_where_much_is_cut(
-    config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_cut_leaves_no_rest_of_a_secret(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = "print('7fK2mQ9x', end='Vb4Z\\n'); print(end='.' * (64 * 1024 - 5))"
     monkeypatch.setattr(own_lines, "_BEGIN", script)
     context = context_of(config)
@@ -88,9 +86,7 @@ async def test_a_replaced_program_is_not_run(config: Path) -> None:
         await run_line(context_of(config, replaced=lambda: True), ("remove", "git"))
 
 
-async def test_it_has_the_daemons_environment_without_what_is_for_the_daemon_alone(
-    config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_it_has_the_environment_of_other_children(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = "import os; os.read(0, 1); print(*sorted(os.environ), os.environ['MCPD_CONFIG'], os.read(0, 9))"
     monkeypatch.setattr(own_lines, "_BEGIN", script)
     environ = {"NOTIFY_SOCKET": "/x", "LISTEN_FDS": "1", "WATCHDOG_USEC": "1", "MY_TOKEN": "y"}
@@ -111,9 +107,7 @@ def hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-async def test_one_line_runs_at_a_time_and_outlasts_its_caller_but_not_the_daemon(
-    config: Path, hangs: Path
-) -> None:
+async def test_one_line_runs_at_a_time_and_outlasts_its_caller(config: Path, hangs: Path) -> None:
     context = context_of(config)
     lines = context.lines
     assert lines is not None
@@ -160,9 +154,7 @@ async def test_a_change_that_the_daemons_stop_interrupts_is_taken_back(config: P
     assert await trio.Path(config).read_text() == before
 
 
-async def test_a_line_that_takes_too_long_is_ended(
-    config: Path, hangs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_line_without_end_is_ended(config: Path, hangs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_lines, "LINE_SECONDS", 0.5)
     async with leaving_nothing(), trio.open_nursery() as nursery:
         nursery.start_soon(trio.Path(hangs).read_text)

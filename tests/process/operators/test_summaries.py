@@ -60,18 +60,14 @@ async def told(config: Path, **wanted: Any) -> Any:
     return await in_time(summaries(context_of(config), SummariesParams(**wanted)))
 
 
-async def test_what_is_fixed_and_what_is_sent_is_shown_without_asking_anybody(
-    config: Path, server: EndpointServer
-) -> None:
+async def test_what_is_fixed_and_sent_is_shown_without_asking(config: Path, server: EndpointServer) -> None:
     answer = await told(config)
     assert "catalogue of software tools" in answer["prompt"]
     assert "Never arguments or results" in answer["sends"]
     assert server.asked == []
 
 
-async def test_models_are_those_that_the_endpoint_lists_with_the_key_of_the_env_file(
-    config: Path, server: EndpointServer
-) -> None:
+async def test_models_are_listed_with_the_key_of_the_env_file(config: Path, server: EndpointServer) -> None:
     server.behave(MODELS)
     assert (await told(config, models=True))["models"] == ["big", "little"]
     assert server.asked[0].headers["authorization"] == f"Bearer {KEY}"
@@ -88,9 +84,7 @@ async def test_a_model_is_chosen_among_those(config: Path, server: EndpointServe
         await told(config, model="bigg")
 
 
-async def test_a_test_shows_the_answer_and_whether_it_could_be_used(
-    config: Path, server: EndpointServer
-) -> None:
+async def test_a_test_shows_the_answer_and_its_fault(config: Path, server: EndpointServer) -> None:
     server.behave(well)
     test = (await told(config, test=""))["test"]
     assert "Does boil_water well." in test["answer"]

@@ -1,7 +1,7 @@
 """The audit is read in order of time, from either end, in pieces, and whatever stands in its files."""
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
@@ -18,6 +18,7 @@ from daemon.audit.inspection import words
 from daemon.audit.record import Decision
 from daemon.safety.escape import visible
 from tests.unit.audit.chaining import START, began, lines_of, record, some, written
+from tests.unit.cases import cases
 
 EVERYTHING = AuditQuery()
 DAY_ONE, DAY_TWO = "2026-11-27.jsonl", "2026-11-28.jsonl"
@@ -38,9 +39,7 @@ def test_records_are_read_from_either_end_over_files_and_parts(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["9999-99-99", "0000-01-01", "2026-00-10", "2026-02-30", "٢٠٢٦-11-29"])
-def test_a_file_whose_name_is_no_date_does_not_keep_the_records_from_being_read(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_file_whose_name_is_no_date_does_not_hide_records(tmp_path: Path, name: str) -> None:
     written(tmp_path, {DAY_ONE: some(2), f"{name}.jsonl": [b"x"]})
     assert [each for each in seqs(read(tmp_path, EVERYTHING)) if each] == [1, 2]
     assert [each for each in seqs(read(tmp_path, EVERYTHING, newest_first=True)) if each] == [2, 1]
@@ -81,27 +80,12 @@ RECORDS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("wanted", "found"),
-    [
-        (query("", "", "", ()), [1, 2, 3, 4, 5, 6]),
-        (query("git", "", "", ()), [2, 3, 4, 6]),
-        (query("git", "git_reset", "", ()), [3, 4]),
-        (query("", "git_reset", "", [Decision.REFUSED]), [4]),
-        (query("", "", "4", ()), [2, 3]),
-        (query("", "", "#4", ()), [2, 3]),
-        (query("", "", "key", ()), [6]),
-        (query("", "", "", [Decision.REFUSED, Decision.BEGAN]), [1, 4]),
-        (query("", "", "", (), (START + timedelta(minutes=3)).timestamp()), [3, 4, 5, 6]),
-        (query("git", "", "", (), 0.0, (START + timedelta(minutes=3)).timestamp()), [2]),
-        (query("gone", "", "", ()), []),
-    ],
-)
-def test_a_query_finds_what_fits(tmp_path: Path, wanted: AuditQuery, found: Sequence[int]) -> None:
+@cases("wanted", "found")
+def test_a_query_finds_what_fits(tmp_path: Path, wanted: list[Any], found: list[int]) -> None:
     lines = lines_of(RECORDS)
     written(tmp_path, {DAY_ONE: lines[:5], DAY_TWO: lines[5:]})
-    assert seqs(read(tmp_path, wanted)) == found
-    assert seqs(read(tmp_path, wanted, newest_first=True)) == found[::-1]
+    assert seqs(read(tmp_path, query(*wanted))) == found
+    assert seqs(read(tmp_path, query(*wanted), newest_first=True)) == found[::-1]
 
 
 def test_a_malformed_line_is_an_entry_next_to_its_neighbour(tmp_path: Path) -> None:
@@ -139,9 +123,7 @@ class Counted(io.FileIO):
         return found
 
 
-def test_the_newest_records_of_a_large_file_cost_no_more_than_their_block(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_newest_of_many_records_cost_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     line = some(2)[1]
     with (written(tmp_path, {}) / DAY_ONE).open("wb") as file:
         for _ in range(200):
@@ -171,7 +153,7 @@ def test_days_before_the_wanted_time_are_not_opened(tmp_path: Path) -> None:
         [*read(tmp_path, EVERYTHING)]
 
 
-def test_a_file_that_expires_meanwhile_is_passed_over(tmp_path: Path) -> None:
+def test_a_file_that_expires_meanwhile_is_passed_over_and_a_link_is_not_followed(tmp_path: Path) -> None:
     lines = some(4)
     written(tmp_path, {DAY_ONE: lines[:2], DAY_TWO: lines[2:]})
     found = read(tmp_path, EVERYTHING)
@@ -179,11 +161,8 @@ def test_a_file_that_expires_meanwhile_is_passed_over(tmp_path: Path) -> None:
     assert first.record is not None
     (tmp_path / DAY_TWO).unlink()
     assert seqs(found) == [2]
-
-
-def test_a_link_is_not_followed(tmp_path: Path) -> None:
     written(tmp_path / "elsewhere", {DAY_ONE: some(2)})
-    (tmp_path / DAY_ONE).symlink_to(tmp_path / "elsewhere" / DAY_ONE)
+    (tmp_path / DAY_TWO).symlink_to(tmp_path / "elsewhere" / DAY_ONE)
     with pytest.raises(OSError, match="symbolic links"):
         [*read(tmp_path, EVERYTHING)]
 

@@ -95,7 +95,7 @@ async def test_the_head_is_copied_once_a_minute_if_there_is_news(tmp_path: Path,
     assert found.audit._next_look() == inf
 
 
-async def test_a_run_writes_what_is_noted(
+async def test_records_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
 ) -> None:
     found, written, append = audited(tmp_path), trio.Event(), Chain.append
@@ -112,9 +112,7 @@ async def test_a_run_writes_what_is_noted(
     assert found.decisions() == ["began", "sent"]
 
 
-async def test_a_disk_that_refuses_is_tried_again_and_nothing_is_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_full_disk_is_tried_again_at_no_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = audited(tmp_path)
     await found.audit.open()
     with disk(monkeypatch, refuse):
@@ -149,9 +147,7 @@ async def test_a_fault_of_one_record_costs_that_record(tmp_path: Path) -> None:
     assert found.records()[1]["details"]["because"] == "internal error: ZeroDivisionError"
 
 
-async def test_fail_closed_refuses_while_the_disk_refuses(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_fail_closed_refuses_with_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = audited(tmp_path, fail=AuditFailure.CLOSED)
     with disk(monkeypatch, refuse):
         await found.audit.open()
@@ -196,9 +192,7 @@ def old_chain(root: Path) -> Chain:
     return before
 
 
-async def test_without_a_place_no_configuration_switches_it_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_without_a_place_it_stays_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     audit = Audit.none()
     await audit.open()
@@ -209,9 +203,7 @@ async def test_without_a_place_no_configuration_switches_it_on(
     assert (audit.on, audit.chain) == (False, None)
 
 
-async def test_what_retention_deletes_the_next_record_vouches_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_record_vouches_for_what_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = old_chain(tmp_path)
     found, unlink = audited(tmp_path), Path.unlink
 
@@ -238,9 +230,7 @@ async def test_what_cannot_be_deleted_is_recorded_once(tmp_path: Path, monkeypat
     assert found.decisions() == ["sent", "sent", "began", "expired"]
 
 
-async def test_fail_closed_refuses_before_a_record_is_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_fail_closed_refuses_before_a_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_log, "WAITING", 10)
     found = audited(tmp_path, fail=AuditFailure.CLOSED)
     await found.audit.open()

@@ -123,9 +123,7 @@ def test_a_deleted_file_does_not_swallow_what_comes(tmp_path: Path) -> None:
     ("before", "most", "expected"),
     [("2026-11-02", 10**9, 1), ("2026-11-30", 10**9, 2), ("2026-10-01", 1, 2), ("2026-10-01", 10**9, 0)],
 )
-def test_files_expire_by_day_and_by_size_and_never_the_present_one(
-    tmp_path: Path, before: str, most: int, expected: int
-) -> None:
+def test_all_files_but_the_newest_can_expire(tmp_path: Path, before: str, most: int, expected: int) -> None:
     found, heads = Chain(tmp_path), []
     for day in ("2026-11-01", "2026-11-02", "2026-11-03"):
         found.append([BODY] * 3, day)

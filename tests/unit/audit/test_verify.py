@@ -138,8 +138,14 @@ def test_another_beginning_than_the_one_that_expired_is_found(left: int) -> None
     assert "begins with record" in "".join(one(lines[left:], (), at=(0, 1)).faults)
 
 
-def test_a_deleted_first_file_is_found() -> None:
+def test_a_deleted_first_file_is_found_and_a_fault_names_its_file_and_line() -> None:
     assert "begins with record 5" in one(LINES[4:], (), at=(0, 3)).faults[0]
+    lines = [*LINES]
+    lines[5] = lines[5].replace(b"git_log", b"git_lag")
+    (fault,) = one(lines, ()).faults
+    assert fault.endswith(
+        f"{FILES[1]} line 3: does not contain the digest of record 6: one of the two was changed"
+    )
 
 
 def test_half_a_line_at_the_end_is_no_fault_and_anywhere_else_is_one(tmp_path: Path) -> None:
@@ -176,15 +182,6 @@ def test_a_file_renamed_to_an_earlier_day_is_found(tmp_path: Path) -> None:
     written(tmp_path, {"2026-11-26.jsonl": LINES})
     ((chain,), _others) = verify(tmp_path, [HEAD])
     assert chain.faults[0].endswith("line 1: later than the day of its file, which was renamed")
-
-
-def test_a_fault_names_its_file_and_line() -> None:
-    lines = [*LINES]
-    lines[5] = lines[5].replace(b"git_log", b"git_lag")
-    (fault,) = one(lines, ()).faults
-    assert fault.endswith(
-        f"{FILES[1]} line 3: does not contain the digest of record 6: one of the two was changed"
-    )
 
 
 def test_only_the_first_faults_are_kept() -> None:

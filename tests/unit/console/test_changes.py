@@ -19,7 +19,7 @@ from daemon.setup.drafts import EX_MEANWHILE
 from tests.fakes_upstream import Stage
 from tests.unit.cases import cases
 from tests.unit.console.browsing import Desk
-from tests.unit.console.pages.drawing import viewer_of
+from tests.unit.console.pages.drawing import Lines, viewer_of
 from tests.unit.operators.stage import FACTS, operator_context
 
 SECRET, OTHER = "7fK2mQ9xVb4Z", "qX7new9Secret3Vb"
@@ -47,9 +47,7 @@ def test_an_entry_is_shown_without_secrets_and_with_its_references(facts: Daemon
     entry = json.loads(shown)
     assert entry["args"] == ["--api-key", "(a secret)", "--verbose"]
     assert entry["env"] == {"API_TOKEN": "(a secret)", "LEVEL": "${LEVEL}", "SECOND": "${GIT__SECOND}"}
-
-
-def test_an_entry_without_secrets_is_shown_as_it_is(facts: DaemonFacts) -> None:
+    # Without secrets it is shown as it is.
     entry = {"command": "x", "env": {"EMPTY": ""}}
     Path(facts.config).write_text(json.dumps({"mcpServers": {"git": entry}}))
     assert json.loads(entry_of(facts, "git")) == entry
@@ -71,9 +69,7 @@ def test_an_entry_of_other_shapes_has_no_form_and_is_left_alone(faulty: dict[str
 
 
 @cases("name", "text", "said")
-def test_faults_have_their_line_in_the_text_that_was_typed(
-    facts: DaemonFacts, name: str, text: str, said: str
-) -> None:
+def test_faults_have_their_line_in_typed_text(facts: DaemonFacts, name: str, text: str, said: str) -> None:
     first = str(faults(facts, {"name": name, "entry": text})[0])
     assert said in first
     assert SECRET not in first
@@ -114,28 +110,20 @@ AGAIN = json.dumps({"mcpServers": {"git": {**ENTRY, "cwd": "/"}}})
 @pytest.mark.parametrize(("file", "text"), [("mcpd.json", AGAIN), ("env", "LEVEL=debug\nGIT__SECOND=x\n")])
 async def test_what_was_changed_again_is_not_taken_back(facts: DaemonFacts, file: str, text: str) -> None:
     undo = await way_back(facts, "git")
+    printed = repr(Notice("changed", undo=undo))
+    assert not [each for each in (SECRET, OTHER) if each in printed]
     await trio.Path(facts.config).with_name(file).write_text(text)
     with pytest.raises(Refused, match="git was changed again since then: nothing was undone"):
         await undo(viewer(facts))
 
 
 @pytest.mark.parametrize(("status", "can_go_back"), [(0, True), (EX_MEANWHILE, False)])
-async def test_no_way_back_is_offered_over_what_somebody_else_wrote_meanwhile(
+async def test_nothing_newer_is_undone(
     facts: DaemonFacts, monkeypatch: pytest.MonkeyPatch, status: int, can_go_back: bool
 ) -> None:
-    async def run(*_given: object) -> Printed:
-        await trio.lowlevel.checkpoint()
-        return Printed(status, "x was changed")
-
-    monkeypatch.setattr(changes, "run_line", run)
+    Lines(monkeypatch, changes, Printed(status, "x was changed"))
     told = await changes.change(viewer(facts), ("set", "git", "-"), "{}")
     assert (told.undo is not None, told.is_error, told.server) == (can_go_back, False, "git")
-
-
-async def test_nothing_of_a_way_back_is_shown_when_it_is_printed(facts: DaemonFacts) -> None:
-    notice = Notice("changed", undo=await way_back(facts, "git"))
-    assert SECRET not in repr(notice)
-    assert OTHER not in repr(notice)
 
 
 async def test_entries_are_checked_for_those_alone_who_may_change_them() -> None:

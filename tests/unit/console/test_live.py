@@ -138,9 +138,7 @@ async def test_a_burst_of_changes_is_one_computation_a_second() -> None:
         (4, 2 * SHARE, OLDEST_SECONDS),
     ],
 )
-async def test_views_that_take_long_or_are_many_are_computed_less_often(
-    views: int, takes: float, rest: float
-) -> None:
+async def test_slow_or_many_views_are_computed_less_often(views: int, takes: float, rest: float) -> None:
     page = Counted(a=0)
     page.takes = takes
     async with AsyncExitStack() as stack:

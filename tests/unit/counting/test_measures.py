@@ -12,13 +12,17 @@ cut = Redactor(()).cut
 ALL = measures.STDERR_LINES + 1
 
 
-def test_the_tail_gives_the_newest_lines_oldest_first() -> None:
+def test_the_tail_gives_the_newest_lines_oldest_first_and_numbers_them() -> None:
     tail = measures.StderrTail()
     for line in ("a", "b", "c"):
         tail.add(line)
     assert tail.last(2) == ["b", "c"]
     assert tail.last(10) == ["a", "b", "c"]
     assert tail.last(0) == []
+    assert [line[:2] for line in tail.after(0)] == [(1, "a"), (2, "b"), (3, "c")]
+    assert [line.text for line in tail.after(2)] == ["c"]
+    assert tail.after(3) == tail.after(99) == []
+    assert (tail.newest.value, len(tail)) == (3, 3)
 
 
 def test_notices_of_npm_do_not_hide_the_last_words() -> None:
@@ -27,13 +31,6 @@ def test_notices_of_npm_do_not_hide_the_last_words() -> None:
         tail.add(line)
     assert tail.last(1) == ["Fatal: no licence"]
     assert len(tail.after(0)) == 3
-
-
-def test_empty_lines_are_bounded_by_number() -> None:
-    tail = measures.StderrTail()
-    for _ in range(measures.STDERR_LINES * 2):
-        tail.add("")
-    assert len(tail.last(ALL)) == measures.STDERR_LINES
 
 
 def test_long_lines_push_old_ones_out() -> None:
@@ -51,17 +48,6 @@ def test_the_tail_never_holds_more_bytes_than_it_may(character: str) -> None:
     for length in (0, 9000, 1, measures.STDERR_BYTES // 4, measures.STDERR_BYTES, *range(0, 2000, 7)):
         tail.add(character * length)
         assert sum(len(line.encode()) for line in tail.last(ALL)) <= measures.STDERR_BYTES
-
-
-def test_lines_are_numbered_for_whoever_follows_them() -> None:
-    tail = measures.StderrTail()
-    assert (tail.after(0), tail.newest.value, len(tail)) == ([], 0, 0)
-    for line in ("a", "b", "c"):
-        tail.add(line)
-    assert [line[:2] for line in tail.after(0)] == [(1, "a"), (2, "b"), (3, "c")]
-    assert [line.text for line in tail.after(2)] == ["c"]
-    assert tail.after(3) == tail.after(99) == []
-    assert (tail.newest.value, len(tail)) == (3, 3)
 
 
 def test_lines_have_times_and_the_runs_that_wrote_them() -> None:
@@ -85,9 +71,6 @@ def test_numbers_go_on_when_old_lines_make_room() -> None:
     )
     assert len(tail) == len(kept) == measures.STDERR_LINES
     assert tail.after(measures.STDERR_LINES + 8) == kept[-2:]
-
-
-def test_no_two_tails_are_taken_for_one_another() -> None:
     assert measures.StderrTail().birth != measures.StderrTail().birth
 
 
@@ -96,18 +79,12 @@ BURST = measures.LOG_BURST_BYTES // 1024
 """Lines of a KiB, all told, that fit at once."""
 
 
-def test_a_burst_goes_to_the_log_whole_and_more_is_left_out_with_one_line_about_it() -> None:
+def test_a_burst_goes_to_the_log_whole_and_what_is_left_out_until_there_is_room_is_counted() -> None:
     share = measures.LogShare()
     said = [share.lines(LINE, 1e6) for _ in range(BURST + 100)]
     assert said[:BURST] == [(f"stderr: {LINE}",)] * BURST
     assert [len(each) for each in said[BURST:]] == [1, *[0] * 99]
     assert "left out" in said[BURST][0]
-
-
-def test_a_log_opens_again_once_there_is_room_and_says_how_much_is_missing() -> None:
-    share = measures.LogShare()
-    for _ in range(BURST + 100):
-        share.lines(LINE, 1e6)
     opens = measures.LOG_RESUMES_BYTES / measures.LOG_BYTES_PER_SECOND
     assert share.lines(LINE, 1e6 + opens - 0.01) == ()
     assert share.lines("again", 1e6 + opens) == (

@@ -1,28 +1,24 @@
 """Readings: each number is where it belongs, and copied."""
 
-import importlib
-import inspect
 from typing import Any
 
 import pytest
 import trio
-from prometheus_client.parser import text_string_to_metric_families
 
 from daemon.config.config_model import Config
 from daemon.config.parse import parse
 from daemon.counting.prometheus import METRICS
-from daemon.counting.readings import OFF, RENDERING, Distribution, Reading, read
+from daemon.counting.readings import OFF, Distribution, Reading, read
 from daemon.counting.tally import LATENCY_BOUNDS, MAX_SERVERS, OTHER
 from daemon.errors import InvalidArguments
 from daemon.facts import Approved, Fact
 from daemon.kit.waiting import Watch
-from daemon.processes.marks import memory_by_mark
 from daemon.state.health import Condition, Persistence
 from daemon.states import ServerState
+from daemon.surfaces.table import SURFACES
 from tests.tallies import new_tally
 from tests.unit.catalog.samples import after, catalog_of, listed, prompts, servers, status
 from tests.unit.counting.samples import ON, FakeInstances, FakeUpstream, catalog, eventful, exporter
-from tests.waiting import in_time
 
 
 def values(name: str, **changed: Any) -> Any:
@@ -48,21 +44,6 @@ def test_a_server_has_one_state_and_is_not_in_any_other() -> None:
     assert len(states) == 3 * len(ServerState)
 
 
-def test_tools_of_a_server_that_is_down_are_known_and_unavailable() -> None:
-    assert values("mcpd_server_tools") == {("git",): 2, ("time",): 1, ("off",): 0}
-    assert values("mcpd_server_tools_unavailable") == {("git",): 0, ("time",): 1, ("off",): 0}
-    assert values("mcpd_server_tools_quarantined") == {("git",): 1, ("time",): 0, ("off",): 0}
-    assert values("mcpd_server_epoch") == {("git",): 2, ("time",): 2, ("off",): 0}
-    assert values("mcpd_server_restarts_total") == {("git",): 2, ("time",): 5, ("off",): 0}
-
-
-def test_what_servers_list_definitions_is_counted_by_kind() -> None:
-    values = read(exporter()).values
-    assert values["mcpd_server_definitions"] == {("git", "prompt"): 1, ("time", "resource"): 2}
-    assert values["mcpd_server_definitions_unavailable"] == {("git", "prompt"): 0, ("time", "resource"): 2}
-    assert values["mcpd_server_definitions_quarantined"] == {("git", "prompt"): 1, ("time", "resource"): 0}
-
-
 def test_what_waits_for_approval_is_counted_by_server() -> None:
     facts: list[Fact] = [
         Approved(),
@@ -73,7 +54,6 @@ def test_what_waits_for_approval_is_counted_by_server() -> None:
     untrusted = {"git": {"command": "x", "trust": "none"}, "time": {"command": "x"}}
     held = after(catalog_of({"mcpServers": untrusted, **ON}), facts)
     assert read(exporter(catalog=Watch(held))).values["mcpd_server_held"] == {("git",): 3, ("time",): 0}
-    assert values("mcpd_server_held") == {("git",): 0, ("time",): 0, ("off",): 0}
 
 
 def test_refused_hosts_are_counted_by_server_also_of_one_that_went() -> None:
@@ -99,21 +79,11 @@ def test_requests_are_counted_by_server_method_and_what_became_of_them() -> None
     assert ("git",) in values["mcpd_call_duration_seconds"]
 
 
-def test_a_server_that_is_switched_off_is_not_unavailable() -> None:
-    assert values("mcpd_servers") == {(): 3}
-    assert values("mcpd_servers_unavailable") == {(): 1}
-
-
 def test_a_server_that_has_none_of_its_tools_is_unavailable_although_it_is_up() -> None:
     alone = catalog_of({"mcpServers": servers("git")})
     for state, unavailable in ((ServerState.READY, 0), (ServerState.DEGRADED, 1)):
         changed = {"catalog": Watch(after(alone, [status("git", state), listed("git")]))}
         assert values("mcpd_servers_unavailable", **changed) == {(): unavailable}
-
-
-def test_upstreams_tell_what_is_in_flight_and_in_line() -> None:
-    assert values("mcpd_server_calls_in_flight") == {("git",): 5, ("time",): 3}
-    assert values("mcpd_server_calls_queued") == {("git",): 2, ("time",): 1}
 
 
 def test_memory_is_that_of_the_servers_whose_mark_was_found() -> None:
@@ -128,16 +98,33 @@ def test_cpu_is_that_of_servers_in_the_configuration_without_those_that_have_no_
     assert reading.values["mcpd_server_cpu_seconds_total"] == {("git",): 1.5}
 
 
-def test_sessions_are_counted_by_surface_also_where_there_are_none() -> None:
-    assert values("mcpd_sessions") == {
-        ("category",): 0,
-        ("browse",): 0,
-        ("search",): 0,
-        ("load",): 2,
-        ("full",): 1,
-        ("code",): 0,
-    }
-    assert values("mcpd_loaded_tools") == {(): 4}
+EXPECTED: dict[str, dict[Any, float]] = {
+    # Tools of a server that is down are known and unavailable; one that is switched off is not.
+    "mcpd_server_tools": {("git",): 2, ("time",): 1, ("off",): 0},
+    "mcpd_server_tools_unavailable": {("git",): 0, ("time",): 1, ("off",): 0},
+    "mcpd_server_tools_quarantined": {("git",): 1, ("time",): 0, ("off",): 0},
+    "mcpd_server_epoch": {("git",): 2, ("time",): 2, ("off",): 0},
+    "mcpd_server_restarts_total": {("git",): 2, ("time",): 5, ("off",): 0},
+    "mcpd_server_held": {("git",): 0, ("time",): 0, ("off",): 0},
+    "mcpd_server_definitions": {("git", "prompt"): 1, ("time", "resource"): 2},
+    "mcpd_server_definitions_unavailable": {("git", "prompt"): 0, ("time", "resource"): 2},
+    "mcpd_server_definitions_quarantined": {("git", "prompt"): 1, ("time", "resource"): 0},
+    "mcpd_servers": {(): 3},
+    "mcpd_servers_unavailable": {(): 1},
+    "mcpd_server_calls_in_flight": {("git",): 5, ("time",): 3},
+    "mcpd_server_calls_queued": {("git",): 2, ("time",): 1},
+    "mcpd_server_instances": {("time",): 2},  # all clients share the others
+    "mcpd_sessions": {**{(each,): 0 for each in SURFACES}, ("load",): 2, ("full",): 1},
+    "mcpd_loaded_tools": {(): 4},
+    "mcpd_connections": {("clients",): 3, ("operators",): 1},
+    "mcpd_connections_refused_total": {("clients", "server"): 2},
+}
+
+
+def test_each_number_stands_under_its_labels() -> None:
+    found = read(exporter()).values
+    assert {name: found[name] for name in EXPECTED} == EXPECTED
+    assert ("git", "git") not in found["mcpd_instance_calls_in_flight"]
 
 
 def test_a_surface_that_nobody_knows_makes_no_label_of_its_own() -> None:
@@ -200,17 +187,6 @@ def test_nothing_configured_is_a_reading_too() -> None:
     assert reading.values["mcpd_server_state"] == {}
 
 
-def test_connections_are_counted_by_door_and_their_refusals_by_reason() -> None:
-    assert values("mcpd_connections") == {("clients",): 3, ("operators",): 1}
-    assert values("mcpd_connections_refused_total") == {("clients", "server"): 2}
-
-
-async def test_whoever_asks_gets_a_text_that_can_be_parsed() -> None:
-    text = await in_time(exporter().text())
-    names = {family.name for family in text_string_to_metric_families(text)}
-    assert {"mcpd_calls", "mcpd_call_duration_seconds", "process_cpu_seconds"} <= names
-
-
 async def test_while_metrics_are_off_it_is_said_what_to_put_into_the_configuration() -> None:
     off = catalog(metrics={"enabled": False})
     with pytest.raises(InvalidArguments) as refused:
@@ -240,19 +216,6 @@ async def test_each_export_is_of_the_moment_at_which_it_is_made() -> None:
             texts.clear()
 
 
-async def test_the_memory_of_a_child_is_found_by_its_mark() -> None:
-    """No child runs here, so there is nothing to find: the label stays away, and nothing is made up."""
-    unused = max(memory_by_mark(), default=1) + 1
-    given = exporter(actors={"git": FakeUpstream(name="git", of="git", children={1: unused})})
-    text = await in_time(given.text())
-    assert "mcpd_server_memory_bytes{" not in text
-
-
-def test_the_module_that_is_loaded_by_name_has_the_door_that_is_used() -> None:
-    render = importlib.import_module(RENDERING).render
-    assert list(inspect.signature(render).parameters) == ["reading"]
-
-
 def reading(*instances: FakeUpstream, **counted: Any) -> Reading:
     """`time` with these instances."""
     divided = {"time": FakeInstances(**counted)}
@@ -269,9 +232,3 @@ def test_instances_are_counted_by_server_also_where_none_runs() -> None:
     assert values["mcpd_server_instances_begun_total"] == {("time",): 7}
     assert values["mcpd_server_instances_ended_total"] == {("time",): 5}
     assert reading().values["mcpd_server_instances"] == {("time",): 0}
-
-
-def test_a_server_that_all_clients_share_has_no_number_of_instances() -> None:
-    values = read(exporter()).values
-    assert values["mcpd_server_instances"] == {("time",): 2}
-    assert ("git", "git") not in values["mcpd_instance_calls_in_flight"]

@@ -22,7 +22,6 @@ from daemon.clients.client import LOCAL_USER
 from daemon.clients.context import SessionStatistics
 from daemon.clients.sessions import Grants
 from daemon.config.config_model import Instance, Server
-from daemon.config.parse import Plan
 from daemon.config.redaction import Redactors
 from daemon.config.tuning import Restart
 from daemon.counting.measures import Noise, StderrTail
@@ -77,7 +76,7 @@ class FakeServer(FakeUpstream):
         given = Instance(label=label, workspace=workspace) if label else None
         self.server = Server(name=name, command=name, instance=given)
         self.child: Child
-        self.use: FakeUse | None = None
+        self.use: Any = None
         self.own: Catalog | None = None
         """The catalog with what it lists itself, if that is something else."""
         self.stats = CallStats()
@@ -113,13 +112,6 @@ class FakeServer(FakeUpstream):
         if not self.problem:
             self.on_refresh()
         return self.problem
-
-
-@attrs.define
-class FakeUse:
-    """When a server was last used."""
-
-    at: float
 
 
 class FakeInstances:
@@ -258,7 +250,7 @@ def clients_of(
         in_use=lambda: in_use,
         moves={} if moves is None else moves,
         change_grants=change,
-        unload=unload or nobody_unloads,
+        unload=unload or nobody,
         parked=lambda: (),
         connections=lambda: {
             "clients": {"open": len(live), "places": 1024, "refused": {}},
@@ -267,8 +259,8 @@ def clients_of(
     )
 
 
-async def nobody_unloads(_identity: Hashable, _keys: Collection[ToolKey]) -> bool:
-    raise AssertionError("nobody unloads here")
+async def nobody(*_given: object) -> Any:
+    raise AssertionError("nobody does this here")
 
 
 def operator_context(stage: Stage, **changed: Any) -> OperatorContext:
@@ -287,14 +279,14 @@ def operator_context(stage: Stage, **changed: Any) -> OperatorContext:
         ),
         "upstreams": {},
         "children": {},
-        "reload": _no_reload,
+        "reload": nobody,
         "archive": FakeArchive(),
         "clients": clients_of(),
         "counters": Counters(
             tally=stage.tally,
             mended=stage.mended,
             summarizer=lambda: None,
-            export=_no_export,
+            export=nobody,
             recent=stage.recent,
             series=Series(),
         ),
@@ -309,14 +301,6 @@ def operator_context(stage: Stage, **changed: Any) -> OperatorContext:
     }
     given |= changed
     return OperatorContext(**{"actors": given["upstreams"], **given})
-
-
-async def _no_reload() -> Plan:
-    raise AssertionError("nobody reloads here")
-
-
-async def _no_export() -> str:
-    raise AssertionError("nobody exports here")
 
 
 class OperatorStage:

@@ -41,9 +41,7 @@ async def test_calls_that_are_left_or_not_sent(tmp_path: Path, nursery: trio.Nur
     ]
 
 
-async def test_a_command_that_its_operator_leaves_may_have_done_its_work(
-    tmp_path: Path, nursery: trio.Nursery
-) -> None:
+async def test_a_command_that_its_operator_leaves_may_be_done(tmp_path: Path, nursery: trio.Nursery) -> None:
     audit, begun = audit_below(tmp_path), trio.Event()
 
     async def reload() -> Plan:
@@ -58,9 +56,7 @@ async def test_a_command_that_its_operator_leaves_may_have_done_its_work(
     assert await records(audit) == [("command", None, "reload", "abandoned")]
 
 
-async def test_a_reload_is_recorded_under_the_server_whose_change_it_is_for(
-    tmp_path: Path, nursery: trio.Nursery
-) -> None:
+async def test_a_reload_is_recorded_under_its_server(tmp_path: Path, nursery: trio.Nursery) -> None:
     audit = audit_below(tmp_path)
     client = await OperatorStage().connect(nursery, audit=audit)
     await client.request("reload", {"server": "alpha", "change": "set"})

@@ -64,9 +64,7 @@ class Daemon(OperatorStage):
         self.stage.recent.publish((len(made), made))
 
 
-async def test_a_call_is_shown_with_who_made_it_and_how_long_it_waits(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_a_call_is_shown_with_caller_and_wait(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     daemon = Daemon()
     client = (await daemon.guest(nursery, principal=Principal(token="ci"))).client
     await client.call("alpha", "echo")
@@ -98,9 +96,7 @@ async def test_a_call_in_line_waits_for_its_turn(nursery: trio.Nursery) -> None:
     assert (found["waitsFor"], found["sent"]) == (WaitsFor.TURN, False)
 
 
-async def test_a_call_that_has_left_the_line_for_an_announced_list_waits_for_its_server_and_is_not_sent(
-    nursery: trio.Nursery,
-) -> None:
+async def test_a_call_that_waits_for_an_announced_list_waits_for_its_server(nursery: trio.Nursery) -> None:
     daemon = Daemon()
     await daemon.calling(nursery)
     daemon.alpha.is_stale = True
@@ -194,9 +190,7 @@ async def test_ended_calls_are_filtered() -> None:
         await daemon.told(server="gamma")
 
 
-async def test_a_follower_waits_for_a_call_that_it_wants(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_a_follower_waits_for_a_wanted_call(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     daemon = Daemon()
     found: list[Any] = []
 

@@ -9,11 +9,12 @@ import pytest
 import trio
 
 from daemon.config.parse import Plan, load
-from daemon.errors import ConfigError, Fault, InvalidArguments, UnknownServer, UnknownTool
+from daemon.errors import ConfigError, Fault, InvalidArguments, McpdError
 from daemon.operators.base import OperatorContext, Refused
 from daemon.operators.config_changes import DescribeParams, LazyParams, change, describe, described, lazy
 from daemon.setup.settings import Setting
 from tests.fakes_upstream import Stage
+from tests.unit.cases import cases
 from tests.unit.operators.stage import FACTS, SESSION, FakeSession, clients_of, operator_context
 
 WRITTEN = '{"lazy": true} // mine\n'
@@ -42,7 +43,10 @@ def says(config: Path) -> str:
     return config.read_text()
 
 
-async def test_a_change_is_written_and_in_force(config: Path) -> None:
+async def test_a_change_is_in_force_or_taken_back_where_the_daemon_refuses_it(config: Path) -> None:
+    with pytest.raises(ConfigError, match="not so"):
+        await change(context_of(config, "not so"), OFF)
+    assert says(config) == WRITTEN
     told: Any = await change(context_of(config), OFF)
     assert says(config) == '{"lazy": false} // mine\n'
     assert (told["file"], told["place"], told["already"]) == (str(config), "$.lazy", False)
@@ -55,12 +59,6 @@ async def test_a_file_that_cannot_be_written_is_refused_with_what_to_type(config
     await trio.Path(config).chmod(0o400)
     with pytest.raises(Refused, match=r"read-only.*`mcpd set . lazy=false --config .*mcpd.json`.*mcpd reload"):
         await change(context_of(config), OFF)
-
-
-async def test_what_the_daemon_refuses_is_taken_back(config: Path) -> None:
-    with pytest.raises(ConfigError, match="not so"):
-        await change(context_of(config, "not so"), OFF)
-    assert says(config) == WRITTEN
 
 
 async def test_two_changes_at_a_time_follow_one_another(config: Path) -> None:
@@ -99,39 +97,26 @@ def context_of_lazy(config_lazy: Path, *, stubborn: bool = False) -> OperatorCon
     return operator_context(stage, facts=facts, reload=reload, clients=clients_of(FakeSession(SESSION)))
 
 
-async def test_all_switches_are_shown_and_nothing_is_written(config_lazy: Path) -> None:
+async def test_all_switches_are_shown_and_an_unknown_profile_is_refused(config_lazy: Path) -> None:
     told: Any = await lazy(context_of_lazy(config_lazy), LazyParams())
     assert (told["lazy"], told["changed"], told["note"]) == (True, None, "")
+    both = {"on": True, "categories": None}
     assert told["profiles"] == {
-        "default": {
-            "on": True,
-            "surface": "auto",
-            "configured": "auto",
-            "categories": None,
-            "description": None,
-            "sessions": 1,
-        },
-        "reader": {
-            "on": True,
-            "surface": "browse",
-            "configured": "browse",
-            "categories": None,
-            "description": "reads",
-            "sessions": 0,
-        },
+        "default": {**both, "surface": "auto", "configured": "auto", "description": None, "sessions": 1},
+        "reader": {**both, "surface": "browse", "configured": "browse", "description": "reads", "sessions": 0},
     }
+    with pytest.raises(InvalidArguments, match="reader"):
+        await lazy(context_of_lazy(config_lazy), LazyParams(on=False, profile="raeder"))
+    assert says(config_lazy) == TEXT
 
 
-async def test_a_profile_that_is_switched_off_shows_everything(config_lazy: Path) -> None:
-    told: Any = await lazy(context_of_lazy(config_lazy), LazyParams(on=False, profile="reader"))
+async def test_a_profile_that_is_off_shows_all_and_the_master_switch_counts_more(config_lazy: Path) -> None:
+    context = context_of_lazy(config_lazy)
+    told: Any = await lazy(context, LazyParams(on=False, profile="reader"))
     assert told["changed"]["place"] == "$.profiles.reader.lazy"
     assert (told["profiles"]["reader"]["on"], told["profiles"]["reader"]["surface"]) == (False, "full")
     assert told["profiles"]["default"]["surface"] == "auto"
-
-
-async def test_the_master_switch_counts_more_which_is_said(config_lazy: Path) -> None:
-    context = context_of_lazy(config_lazy)
-    told: Any = await lazy(context, LazyParams(on=False))
+    told = await lazy(context, LazyParams(on=False))
     assert {each["surface"] for each in told["profiles"].values()} == {"full"}
     told = await lazy(context, LazyParams(on=True, profile="reader"))
     assert "`mcpd lazy on`" in told["note"]
@@ -140,11 +125,6 @@ async def test_the_master_switch_counts_more_which_is_said(config_lazy: Path) ->
 async def test_an_option_of_the_daemon_counts_more_which_is_said(config_lazy: Path) -> None:
     told: Any = await lazy(context_of_lazy(config_lazy, stubborn=True), LazyParams(on=False))
     assert "--no-lazy" in told["note"]
-
-
-async def test_a_profile_that_is_not_there_is_refused(config_lazy: Path) -> None:
-    with pytest.raises(InvalidArguments, match="reader"):
-        await lazy(context_of_lazy(config_lazy), LazyParams(on=False, profile="raeder"))
 
 
 KEY = ("alpha", "one")
@@ -216,22 +196,11 @@ async def test_nothing_to_take_out_changes_nothing(tmp_path: Path) -> None:
     assert described(daemon.context.config, KEY, ["alpha"]) is None
 
 
-@pytest.mark.parametrize(
-    ("tool", "text", "error", "reason"),
-    [
-        ("three", "x", UnknownTool, "no server has a tool 'three'"),
-        ("alpha", "x", UnknownTool, "alpha is a server: write one of its tools: alpha/one"),
-        ("alpha/oen", "x", UnknownTool, "has no tool 'oen'. Did you mean alpha/one"),
-        ("alhpa/one", "x", UnknownServer, "alhpa"),
-        ("alpha/one", "  ", InvalidArguments, "1 to 4096 characters"),
-        ("alpha/one", "x" * 5000, InvalidArguments, "1 to 4096 characters"),
-    ],
-)
-async def test_what_cannot_be_described_is_refused(
-    tmp_path: Path, tool: str, text: str, error: type[Exception], reason: str
-) -> None:
-    with pytest.raises(error, match=reason):
+@cases("tool", "text", "error", "reason")
+async def test_a_wrong_text_is_refused(tmp_path: Path, tool: str, text: str, error: str, reason: str) -> None:
+    with pytest.raises(McpdError, match=reason) as refused:
         await Daemon(tmp_path).describe(tool, text)
+    assert type(refused.value).__name__ == error
 
 
 async def test_a_file_that_is_not_there_is_refused_with_what_to_type(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_only_servers_of_which_there_is_something_to_tell_are_named() -> None:
     assert problems(context, context.catalog.servers, (Kind.PROMPT,))["beta"]["known"] is False
 
 
-async def test_prompts_are_told_with_their_servers(nursery: trio.Nursery) -> None:
+async def test_prompts_resources_and_templates_are_told_with_their_servers(nursery: trio.Nursery) -> None:
     daemon = OperatorStage()
     offer(daemon.stage, "alpha", Kind.PROMPT, "review")
     client = await daemon.connect(nursery)
@@ -69,13 +69,8 @@ async def test_prompts_are_told_with_their_servers(nursery: trio.Nursery) -> Non
     assert set(answer["servers"]["alpha"]) == {"state", "reason", "known", "problem", "quarantined"}
     assert (await client.request("prompts", {"server": "beta"}))["result"] == {"prompts": [], "servers": {}}
     assert "Did you mean beta?" in (await client.request("prompts", {"server": "bta"}))["error"]["message"]
-
-
-async def test_resources_and_templates_are_told_with_their_servers(nursery: trio.Nursery) -> None:
-    daemon = OperatorStage()
     offer(daemon.stage, "alpha", Kind.RESOURCE, "file:///a")
     offer(daemon.stage, "beta", Kind.TEMPLATE, "x:{y}")
-    client = await daemon.connect(nursery)
     answer = (await client.request("resources"))["result"]
     assert [each["uri"] for each in answer["resources"]] == ["file:///a"]
     assert [each["uri"] for each in answer["templates"]] == ["x:{y}"]
@@ -83,7 +78,7 @@ async def test_resources_and_templates_are_told_with_their_servers(nursery: trio
     assert (await client.request("resources", {"server": "beta"}))["result"]["resources"] == []
 
 
-async def test_a_prompt_is_passed_on_unopened(nursery: trio.Nursery) -> None:
+async def test_a_prompt_and_a_resource_are_passed_on_unopened(nursery: trio.Nursery) -> None:
     daemon = OperatorStage()
     offer(daemon.stage, "alpha", Kind.PROMPT, "review", arguments=[{"name": "branch", "required": True}])
     client = await daemon.connect(nursery)
@@ -94,6 +89,12 @@ async def test_a_prompt_is_passed_on_unopened(nursery: trio.Nursery) -> None:
     assert members == {"name": "review", "arguments": {"branch": "main"}}
     daemon.stage.answer(sent, b'{ "messages":[] }')
     assert await client.line() == b'{"jsonrpc":"2.0","id":1,"result":{ "messages":[] }}'
+    await client.ask("read", {"server": "alpha", "uri": 'x:"y"'})
+    sent = await daemon.alpha.wait_sent(2)
+    assert sent.call.method == "resources/read"
+    assert json.loads(b"{%b}" % b"".join(sent.call.params)) == {"uri": 'x:"y"'}
+    daemon.stage.answer(sent, b'{ "contents":[] }')
+    assert await client.line() == b'{"jsonrpc":"2.0","id":1,"result":{ "contents":[] }}'
 
 
 @cases("name", "arguments", "said")
@@ -116,17 +117,6 @@ async def test_a_server_that_has_not_listed_is_asked_all_the_same(nursery: trio.
     await client.ask("prompt", {"server": "alpha", "name": "any"})
     daemon.stage.refuse(await daemon.alpha.wait_sent(), b'{"code":-32602,"message":"no such prompt"}')
     assert "no such prompt (-32602)" in (await client.get())["error"]["message"]
-
-
-async def test_a_resource_is_passed_on_unopened_listed_or_not(nursery: trio.Nursery) -> None:
-    daemon = OperatorStage()
-    client = await daemon.connect(nursery)
-    await client.ask("read", {"server": "alpha", "uri": 'x:"y"'})
-    sent = await daemon.alpha.wait_sent()
-    assert sent.call.method == "resources/read"
-    assert json.loads(b"{%b}" % b"".join(sent.call.params)) == {"uri": 'x:"y"'}
-    daemon.stage.answer(sent, b'{ "contents":[] }')
-    assert await client.line() == b'{"jsonrpc":"2.0","id":1,"result":{ "contents":[] }}'
 
 
 async def test_what_is_switched_off_is_not_read(nursery: trio.Nursery) -> None:

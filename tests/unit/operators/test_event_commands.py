@@ -175,9 +175,7 @@ def loaded(*names: str, at: float = 50.0) -> Loaded:
     return Loaded(tools={tool.key: tool for tool in made})
 
 
-async def test_what_a_session_has_loaded_is_followed_by_its_key_and_by_its_connections_number(
-    nursery: trio.Nursery,
-) -> None:
+async def test_what_a_session_has_loaded_is_followed_by_its_key_and_its_number(nursery: trio.Nursery) -> None:
     stage = Eventful()
     record = SessionRecord(key="maria", loaded=loaded("echo"), created_at=1.0, seen_at=1.0)
     keyless = attrs.evolve(SESSION, number=4, key=None, own=SessionState(None, loaded("other")))
@@ -219,9 +217,7 @@ def failed(stage: Eventful, run: int, status: int = 1, **more: Any) -> None:
     )
 
 
-async def test_retries_of_a_dead_server_are_one_row_for_people_that_tells_the_diagnosis(
-    nursery: trio.Nursery,
-) -> None:
+async def test_retries_of_a_dead_server_are_one_row_with_the_diagnosis(nursery: trio.Nursery) -> None:
     stage = Eventful()
     client = await stage.connect(nursery)
     docker = ["docker: Cannot connect to the Docker daemon at unix:///x.sock.", "Run 'docker run --help'"]
@@ -262,9 +258,7 @@ async def test_a_server_that_serves_for_moments_between_its_ends_is_one_row(nurs
     assert " 3 times since " in told[2]["message"]
 
 
-async def test_an_operators_restart_or_a_run_that_came_up_in_between_begins_another_row(
-    nursery: trio.Nursery,
-) -> None:
+async def test_a_restart_or_a_run_that_came_up_in_between_begins_another_row(nursery: trio.Nursery) -> None:
     stage = Eventful()
     client = await stage.connect(nursery)
     failed(stage, 1)
@@ -327,9 +321,7 @@ async def test_logs_go_on_after_a_line_and_count_what_was_missed(nursery: trio.N
 
 
 @cases("params", "said")
-async def test_logs_that_cannot_be_given_are_refused(
-    nursery: trio.Nursery, params: dict[str, Any], said: str
-) -> None:
+async def test_impossible_logs_are_refused(nursery: trio.Nursery, params: dict[str, Any], said: str) -> None:
     client = await Chatty().connect(nursery)
     assert said in (await client.request("logs", params))["error"]["message"]
 

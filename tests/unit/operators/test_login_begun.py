@@ -38,9 +38,7 @@ async def begun(logins: OneLogin) -> object:
         (DeviceCode(url="https://as/", code="AB", complete_url=""), {"kind": "device", "code": "AB"}),
     ],
 )
-async def test_the_answer_is_the_page_and_the_login_goes_on(
-    page: LoginPage | DeviceCode, told: dict[str, str]
-) -> None:
+async def test_a_page_is_told_and_the_login_goes_on(page: LoginPage | DeviceCode, told: dict[str, str]) -> None:
     logins = OneLogin()
     logins.run.show(page)
     answer = await begun(logins)

@@ -16,10 +16,10 @@ from daemon.facts import Approved, Switched
 from daemon.operators.own_requests import Forwarding, OperatorCallParams, call, forward
 from daemon.protocol import CAPABILITIES_KEY, TASKS_EXTENSION
 from daemon.wire.envelope import Buffer
-from daemon.wire.requests import PeerRequest
 from tests.fakes_upstream import Client, Sent, Stage, error_of, tool
+from tests.unit.clients.inputs import QUESTION, Told, asks
 from tests.unit.operators.stage import OperatorStage
-from tests.waiting import in_time
+from tests.waiting import until
 
 
 async def ask(client: Client, server: str, tool: str, *, request_id: object = 1, **params: object) -> None:
@@ -38,9 +38,7 @@ async def test_call_runs_a_tool_and_passes_its_result_unopened(nursery: trio.Nur
     assert [ok for _, ok in stage.alpha.recorded] == [True]
 
 
-async def test_an_operator_who_calls_what_waits_for_approval_is_told_how_to_approve_it(
-    nursery: trio.Nursery,
-) -> None:
+async def test_a_call_of_what_waits_for_approval_says_how_to_approve_it(nursery: trio.Nursery) -> None:
     stage = OperatorStage(Stage(listed=False, trust="changes"))
     stage.stage.learn(Approved())
     stage.stage.lists("alpha", "add")
@@ -59,9 +57,7 @@ async def test_a_server_in_place_of_a_tool_is_told_from_a_misspelt_tool(nursery:
 
 
 @pytest.mark.parametrize("arguments", [[], 5, "text", None])
-async def test_call_with_arguments_that_are_no_object_sends_nothing(
-    nursery: trio.Nursery, arguments: object
-) -> None:
+async def test_a_call_without_an_object_sends_nothing(nursery: trio.Nursery, arguments: object) -> None:
     """A client's call is refused here (callpath); an operator's typo must not reach the server either."""
     stage = OperatorStage()
     stage.alpha.on_send = lambda sent: sent.exchange.answered(b"{}")
@@ -84,9 +80,7 @@ async def test_a_call_that_lacks_another_capability_than_tasks_is_sent_once(nurs
     assert len(stage.alpha.sent) == 1
 
 
-async def test_an_operator_gets_the_result_of_a_tool_that_must_become_a_task(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_a_tool_that_is_a_task_has_a_result(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     stage = OperatorStage()
     client = await stage.connect(nursery)
     await ask(client, "alpha", "echo")
@@ -203,9 +197,7 @@ async def test_a_call_is_refused_where_a_models_would_be() -> None:
     assert await refusal("beta", "add") == "UnknownServer: server beta is no longer in mcpd's configuration"
 
 
-async def test_a_server_that_the_configuration_switches_off_is_told_from_one_that_does_not_exist(
-    nursery: trio.Nursery,
-) -> None:
+async def test_a_server_that_is_off_is_told_from_one_that_does_not_exist(nursery: trio.Nursery) -> None:
     off = Stage(mcpServers={"alpha": {"command": "x"}, "off": {"command": "x", "enabled": False}})
     client = await OperatorStage(off).connect(nursery)
     await ask(client, "off", "echo")
@@ -260,17 +252,16 @@ async def test_a_result_that_is_no_object_is_the_servers_fault(result: bytes) ->
 
 
 async def test_where_no_operator_could_be_told_a_servers_request_is_refused() -> None:
-    daemon = OperatorStage()
-    request, told = asking("roots/list", {})
+    daemon, told = OperatorStage(), list[Told]()
 
     def ask(sent: Sent) -> None:
         sent.exchange.progressed({"progress": Raw(b"1")})
-        sent.exchange.asked(request)
+        told.append(asks(daemon.stage, sent, "roots/list", {})[1])
         sent.exchange.answered(b"{}")
 
     daemon.alpha.on_send = ask
     await forward(daemon.context(), daemon.alpha, "tools/call", (b"",), Forwarding(progress=True))
-    assert [code for code, _ in told.answers] == [-32600]
+    assert [code for code, _ in told[0].errors] == [-32600]
 
 
 async def test_progress_is_asked_for_only_where_it_is_wanted(nursery: trio.Nursery) -> None:
@@ -284,45 +275,10 @@ async def test_progress_is_asked_for_only_where_it_is_wanted(nursery: trio.Nurse
     assert (await client.get())["id"] == "a"
 
 
-FORM = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
-
-
-@attrs.define
-class Told:
-    """What the server is told."""
-
-    answers: list[Any] = attrs.field(factory=list)
-    came: trio.Event = attrs.field(factory=trio.Event)
-
-    def answer(self, result: Buffer) -> None:
-        """A result."""
-        self._take(json.loads(bytes(result)))
-
-    def refuse(self, code: int, message: str, data: object = None) -> None:
-        """An error of ours."""
-        self._take((code, message))
-
-    def refuse_as(self, error: Buffer) -> None:
-        """An error of the operator's."""
-        self._take(json.loads(bytes(error)))
-
-    def report(self, params: dict[str, Raw]) -> None:
-        """Progress: nobody reports any here."""
-        raise AssertionError(params)
-
-    async def one(self) -> Any:
-        """The first answer."""
-        await in_time(self.came.wait())
-        return self.answers[0]
-
-    def _take(self, answer: object) -> None:
-        self.answers.append(answer)
-        self.came.set()
-
-
-def asking(method: str, params: object) -> tuple[PeerRequest, Told]:
-    told = Told()
-    return PeerRequest(method, Raw(json.dumps(params).encode()), told), told
+async def told_by(peer: Told) -> Any:
+    """The first answer or error that a server is told."""
+    await until(lambda: peer.count)
+    return [*peer.results, *peer.errors][0]
 
 
 async def calling(nursery: trio.Nursery, **params: Any) -> tuple[OperatorStage, Client, Sent]:
@@ -335,12 +291,11 @@ async def calling(nursery: trio.Nursery, **params: Any) -> tuple[OperatorStage, 
 
 async def test_a_question_reaches_the_operator_and_the_answer_the_server(nursery: trio.Nursery) -> None:
     daemon, client, sent = await calling(nursery, capabilities={"elicitation": {"form": {}}})
-    request, told = asking("elicitation/create", FORM)
-    sent.exchange.asked(request)
+    _, told = asks(daemon.stage, sent)
     asked = await client.get()
-    assert (asked["method"], asked["params"]) == ("elicitation/create", FORM)
+    assert (asked["method"], asked["params"]) == ("elicitation/create", QUESTION)
     await client.send({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "accept", "content": {}}})
-    assert await told.one() == {"action": "accept", "content": {}}
+    assert await told_by(told) == {"action": "accept", "content": {}}
     daemon.stage.answer(sent)
     assert "result" in await client.get()
 
@@ -348,20 +303,17 @@ async def test_a_question_reaches_the_operator_and_the_answer_the_server(nursery
 async def test_who_declares_nothing_is_not_asked(nursery: trio.Nursery) -> None:
     daemon, client, sent = await calling(nursery)
     assert sent.raw_arguments == b"{}"
-    request, told = asking("elicitation/create", FORM)
-    sent.exchange.asked(request)
-    assert await told.one() == {"action": "decline"}
-    sampling, refused = asking("sampling/createMessage", {"messages": []})
-    sent.exchange.asked(sampling)
-    assert (await refused.one())[0] == -32601
+    _, told = asks(daemon.stage, sent)
+    assert await told_by(told) == {"action": "decline"}
+    _, refused = asks(daemon.stage, sent, "sampling/createMessage", {"messages": []})
+    assert (await told_by(refused))[0] == -32601
     daemon.stage.answer(sent)
     assert "result" in await client.get()
 
 
 async def test_a_question_ends_with_the_call(nursery: trio.Nursery) -> None:
     daemon, client, sent = await calling(nursery, capabilities={"roots": {}})
-    request, told = asking("roots/list", {})
-    sent.exchange.asked(request)
+    request, told = asks(daemon.stage, sent, "roots/list", {})
     asked = await client.get()
     # The server's own end of the call does this (`upstreams.call_admission`).
     request.withdraw("the call has ended")
@@ -369,16 +321,15 @@ async def test_a_question_ends_with_the_call(nursery: trio.Nursery) -> None:
     cancelled, answer = await client.get(), await client.get()
     assert cancelled["params"] == {"requestId": asked["id"], "reason": "the call has ended"}
     assert "result" in answer
-    assert not told.answers
+    assert not told.count
 
 
 async def test_a_question_ends_when_the_operator_goes(nursery: trio.Nursery) -> None:
     daemon, client, sent = await calling(nursery, capabilities={"roots": {}})
-    request, told = asking("roots/list", {})
-    sent.exchange.asked(request)
+    _, told = asks(daemon.stage, sent, "roots/list", {})
     await client.get()
     client.close()
-    assert (await told.one())[0] == -32603
+    assert (await told_by(told))[0] == -32603
     await daemon.alpha.wait_cancelled()
 
 
@@ -422,9 +373,7 @@ async def test_a_rule_that_denies_meanwhile_counts(nursery: trio.Nursery) -> Non
     assert not stage.alpha.sent
 
 
-async def test_a_user_who_does_not_answer_has_not_agreed(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_who_does_not_answer_has_not_agreed(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     stage = asking_stage()
     client = await stage.connect(nursery)
     await ask(client, "alpha", "echo", **CAN_ASK)

@@ -187,9 +187,7 @@ async def test_the_requests_of_one_command_go_to_one_instance(nursery: trio.Nurs
     assert [soon for _session, soon in instances.left] == [False, True]
 
 
-async def test_a_workspace_that_cannot_be_used_is_handed_over_as_such(
-    nursery: trio.Nursery, tmp_path: Path
-) -> None:
+async def test_an_unusable_workspace_is_handed_over_as_such(nursery: trio.Nursery, tmp_path: Path) -> None:
     stage = OperatorStage()
     instances = stage.divide("alpha", "alpha@")
     instances.error = NoWorkspace("which?")
@@ -305,7 +303,7 @@ async def test_a_lesson_begins_once_its_server_is_up(
     assert not context.lessons
 
 
-async def test_a_lock_waits_for_a_server_however_long_the_queue_of_starts(
+async def test_a_lock_waits_for_a_long_queue_of_starts(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     stage = OperatorStage()

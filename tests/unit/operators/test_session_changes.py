@@ -12,36 +12,57 @@ from daemon.clients.sessions import Grants, SessionState
 from daemon.errors import InvalidArguments
 from daemon.model import ToolKey
 from daemon.operators import session_commands
-from daemon.state.health import Condition, Persistence
 from tests.fakes_upstream import Stage
 from tests.unit.cases import cases
 from tests.unit.operators.stage import SESSION, FakeArchive, FakeSession, clients_of, operator_context
 
-PROFILES: dict[str, Any] = {"default": {"permissions": [{"match": "alpha/*", "then": "ask"}]}, "open": {}}
+ASKS: dict[str, Any] = {"permissions": [{"match": "alpha/*", "then": "ask"}]}
+PROFILES = {"default": ASKS, "open": {}, "review": {"surface": "search"}}
+
+
+ONE, SLASHED = ("alpha", "one"), ("alpha", "a/b")
+LOADED = Loaded(
+    {key: LoadedTool(key=key, schema_hash="h", epoch=1, source=Source.MANUAL, at=0.0) for key in (ONE, SLASHED)}
+)
+
+
+def connection(number: int, key: str | None = None, **more: Any) -> FakeSession:
+    return FakeSession(attrs.evolve(SESSION, number=number, key=key, **{"own": SessionState(None), **more}))
 
 
 class Daemon:
-    """A connection, sessions with keys, and what each may call."""
+    """Connections, sessions that are kept or in use, and what an operator changes of them."""
 
-    def __init__(self) -> None:
-        self.one = FakeSession(attrs.evolve(SESSION, own=SessionState(None), number=4, key=None))
-        self.open = FakeSession(
-            attrs.evolve(SESSION, own=SessionState(None), number=5, key=None, profile="open")
-        )
-        self.keyed = FakeSession(attrs.evolve(SESSION, own=SessionState(None), number=6, key="12"))
+    def __init__(self, *live: FakeSession) -> None:
+        self.one, self.open = connection(4), connection(5, profile="open")
+        third = connection(3, own=SessionState("the third's", LOADED))
         self.grants = {key: Grants() for key in ("12", "kept")}
+        self.moves: dict[str, str] = {}
+        self.unloaded: list[tuple[Hashable, list[ToolKey]]] = []
         self.stage = Stage(profiles=PROFILES)
-        kept, used = (SessionRecord(key=key, loaded=Loaded()) for key in ("kept", "12"))
-        self.context = operator_context(
-            self.stage,
-            archive=FakeArchive([kept]),
-            clients=clients_of(self.one, self.open, self.keyed, in_use=[(used, 1)], grants=self.grants),
+        self.archive = FakeArchive([SessionRecord(key="kept", loaded=LOADED)])
+        clients = clients_of(
+            *(self.one, self.open, third, connection(6, "12"), *live),
+            in_use=[(SessionRecord(key=key, loaded=Loaded()), 1) for key in ("12", "shared")],
+            moves=self.moves,
+            grants=self.grants,
+            unload=self._unload,
         )
+        self.context = operator_context(self.stage, archive=self.archive, clients=clients)
+
+    async def _unload(self, identity: Hashable, keys: Collection[ToolKey]) -> bool:
+        self.unloaded.append((identity, [*keys]))
+        return await self.archive.kept()
 
     async def allow(self, session: str, tool: str | None = None, **more: Any) -> dict[str, Any]:
-        return await session_commands.allow(
-            self.context, session_commands.AllowParams(session=session, tool=tool, **more)
-        )
+        params = session_commands.AllowParams(session=session, tool=tool, **more)
+        return await session_commands.allow(self.context, params)
+
+    async def move(self, key: str, profile: str) -> dict[str, object]:
+        return await session_commands.move(self.context, session_commands.MoveParams(key, profile))
+
+    async def unload(self, key: str, tool: str | None = None) -> dict[str, Any]:
+        return await session_commands.unload(self.context, session_commands.UnloadParams(key, tool))
 
     def covers(self, grants: Grants, name: str = "echo") -> bool:
         tools = self.stage.catalog.value.servers["alpha"].tools
@@ -90,23 +111,9 @@ async def test_what_is_allowed_is_listed_and_revoked() -> None:
     assert (await daemon.allow("4", revoke=True))["allowed"] == []
 
 
-@pytest.mark.parametrize(
-    ("session", "tool", "more", "said"),
-    [
-        ("4", "beta/echo", {}, "is not a tool that the user of session #4 is asked about"),
-        ("4", "alpha/ecko", {}, "alpha/echo"),
-        ("5", "alpha/echo", {}, "It asks about none"),
-        ("4", "", {}, "an empty pattern"),
-        ("4", "/(/", {}, "does not compile"),
-        ("4", "alpha/echo", {"seconds": 0.0}, "not between"),
-        ("4", "alpha/echo", {"seconds": 1e9}, "not between"),
-        ("4", "alpha/echo", {"seconds": float("nan")}, "not between"),
-        ("99", "alpha/echo", {}, "`mcpd connect --session KEY` gives a client a name that stays"),
-        ("nobody", None, {}, "no session is named 'nobody'"),
-    ],
-)
+@cases("session", "tool", "more", "said")
 async def test_what_cannot_be_allowed_is_refused_with_why(
-    session: str, tool: str, more: Any, said: str
+    session: str, tool: str, more: dict[str, float], said: str
 ) -> None:
     daemon = Daemon()
     with pytest.raises(InvalidArguments) as caught:
@@ -120,43 +127,20 @@ async def test_who_allowed_what_is_logged(logged: list[str]) -> None:
     assert logged == ["an operator says: session #4 may call alpha/echo from now on"]
 
 
-PROFILES_MOVE: dict[str, Any] = {"default": {}, "review": {"surface": "search"}}
-
-
-def connection(number: int, key: str | None = None) -> FakeSession:
-    return FakeSession(attrs.evolve(SESSION, number=number, key=key))
-
-
-class MoveDaemon:
-    """Connections, and sessions in use that they do not name for themselves."""
-
-    def __init__(self, *live: FakeSession) -> None:
-        self.moves: dict[str, str] = {}
-        kept, shared = (SessionRecord(key=key, loaded=Loaded()) for key in ("kept", "shared"))
-        self.context = operator_context(
-            Stage(profiles=PROFILES_MOVE),
-            archive=FakeArchive([kept]),
-            clients=clients_of(*live, in_use=[(shared, 1)], moves=self.moves),
-        )
-
-    async def move(self, key: str, profile: str) -> dict[str, object]:
-        return await session_commands.move(self.context, session_commands.MoveParams(key, profile))
-
-
 async def test_all_connections_of_a_key_are_moved_and_later_ones_find_out() -> None:
-    live = connection(1, "a"), connection(2, "b"), connection(3, "a"), connection(4)
-    daemon = MoveDaemon(*live)
+    live = connection(21, "a"), connection(22, "b"), connection(23, "a"), connection(24)
+    daemon = Daemon(*live)
     assert await daemon.move("a", "review") == {"key": "a", "number": None, "profile": "review", "moved": 2}
     assert [each.profiles for each in live] == [["review"], [], ["review"], []]
     assert (daemon.moves.get("a"), daemon.moves.get("b")) == ("review", None)
-    await daemon.move("#4", "review")
+    await daemon.move("#24", "review")
     assert [each.profiles for each in live] == [["review"], [], ["review"], ["review"]]
     assert (await daemon.move("kept", "review"))["moved"] == 0
     assert daemon.moves.get("kept") == "review"
 
 
 async def test_no_more_moves_are_remembered_than_anybody_makes_and_the_last_of_a_session_counts() -> None:
-    daemon = MoveDaemon()
+    daemon = Daemon()
     daemon.moves |= {f"k{number}": "default" for number in range(session_commands.MAX_MOVED)}
     for profile in ("default", "review"):
         await daemon.move("kept", profile)
@@ -166,58 +150,30 @@ async def test_no_more_moves_are_remembered_than_anybody_makes_and_the_last_of_a
 
 @cases("key", "profile", "reason")
 async def test_what_does_not_exist_moves_nobody(key: str, profile: str, reason: str) -> None:
-    live = connection(1, "a")
-    daemon = MoveDaemon(live)
+    live = connection(21, "a")
+    daemon = Daemon(live)
     with pytest.raises(InvalidArguments, match=reason):
         await daemon.move(key, profile)
     assert (live.profiles, daemon.moves.get(key)) == ([], None)
 
 
-ONE, SLASHED = ("alpha", "one"), ("alpha", "a/b")
-LOADED = Loaded(
-    {key: LoadedTool(key=key, schema_hash="h", epoch=1, source=Source.MANUAL, at=0.0) for key in (ONE, SLASHED)}
-)
-
-
-class UnloadDaemon:
-    """A stored session `kept`, and connection 3, which has a session of its own."""
-
-    def __init__(self) -> None:
-        self.unloaded: list[tuple[Hashable, list[ToolKey]]] = []
-        self.works = True
-        live = FakeSession(attrs.evolve(SESSION, key=None, own=SessionState("the third's", LOADED)))
-        self.archive = FakeArchive([SessionRecord(key="kept", loaded=LOADED)])
-        self.context = operator_context(
-            Stage(), archive=self.archive, clients=clients_of(live, unload=self._unload)
-        )
-
-    async def _unload(self, identity: Hashable, keys: Collection[ToolKey]) -> bool:
-        self.unloaded.append((identity, [*keys]))
-        return self.works
-
-
 @pytest.mark.parametrize("word", ["alpha/one", "mcp__alpha__one"])
-async def test_a_tool_leaves_a_session(word: str) -> None:
-    daemon = UnloadDaemon()
-    answer = await session_commands.unload(daemon.context, session_commands.UnloadParams("kept", word))
+async def test_tools_leave_a_session_and_it_is_said_when_the_store_does_not_take_that(word: str) -> None:
+    daemon = Daemon()
+    answer = await daemon.unload("kept", word)
     assert answer == {"session": "kept", "unloaded": ["alpha/one"], "note": ""}
     assert daemon.unloaded == [("kept", [ONE])]
-
-
-async def test_it_is_said_when_the_store_does_not_take_it() -> None:
-    daemon = UnloadDaemon()
-    daemon.works = False
-    daemon.archive.persistence.set(Persistence(state=Condition.DEGRADED, reason="the disk is full"))
-    answer = await session_commands.unload(daemon.context, session_commands.UnloadParams("3"))
+    daemon.archive.degrade("the disk is full")
+    answer = await daemon.unload("3")
     assert answer["note"] == "this is undone if mcpd ends now: the disk is full"
     assert answer["unloaded"] == ["alpha/one", "alpha/a/b"]
-    answer = await session_commands.unload(daemon.context, session_commands.UnloadParams("#3", "alpha/a/b"))
+    answer = await daemon.unload("#3", "alpha/a/b")
     assert (answer["session"], daemon.unloaded[-1]) == ("#3", ("the third's", [SLASHED]))
 
 
 @cases("session", "tool", "reason")
 async def test_what_is_not_there_is_refused(session: str, tool: str | None, reason: str) -> None:
-    daemon = UnloadDaemon()
+    daemon = Daemon()
     with pytest.raises(InvalidArguments, match=reason):
-        await session_commands.unload(daemon.context, session_commands.UnloadParams(session, tool))
+        await daemon.unload(session, tool)
     assert daemon.unloaded == []

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import attrs
@@ -45,7 +46,6 @@ from tests.unit.operators.stage import (
     FakeArchive,
     FakeServer,
     FakeSession,
-    FakeUse,
     OperatorStage,
     clients_of,
     operator_context,
@@ -142,14 +142,9 @@ async def test_the_daemon_tells_what_it_is_and_what_it_saves() -> None:
         "surfaces": {"default": "auto"},
         "startsAtATime": 4,
         "servers": 2,
-        "dormant": 0,
-        "off": 0,
         "available": 2,
         "tools": 22,
-        "prompts": 0,
-        "resources": 0,
-        "templates": 0,
-        "skills": 0,
+        **dict.fromkeys(("dormant", "off", "prompts", "resources", "templates", "skills"), 0),
         "schemaBytes": schemas,
         "offeredTools": 22,
         "offeredBytes": offered,
@@ -158,9 +153,7 @@ async def test_the_daemon_tells_what_it_is_and_what_it_saves() -> None:
         "persistence": told["persistence"],
         "directory": "/home/me",
         "stateDirectory": "/state",
-        "log": "",
-        "audit": "",
-        "unrecorded": "",
+        **dict.fromkeys(("log", "audit", "unrecorded"), ""),
         "environment": {"PATH": "/bin"},
         "variables": ["PATH", "TOKEN"],
     }
@@ -365,16 +358,6 @@ def test_after_a_reload_the_new_configuration_is_reported() -> None:
     assert daemon.status()["daemon"]["surfaces"] == {"default": "browse"}
 
 
-async def test_the_text_is_the_answer(nursery: trio.Nursery) -> None:
-    async def export() -> str:
-        return "x 1"
-
-    stage = Stage()
-    counters = msgspec.structs.replace(operator_context(stage).counters, export=export)
-    client = await OperatorStage(stage).connect(nursery, counters=counters)
-    assert (await client.request("metrics"))["result"] == {"text": "x 1"}
-
-
 async def test_a_server_with_instances_is_told_as_a_whole_and_by_instance() -> None:
     stage = OperatorStage()
     stage.divide("alpha", "alpha#3", "alpha#7", workspace="/home/me/app")
@@ -382,7 +365,7 @@ async def test_a_server_with_instances_is_told_as_a_whole_and_by_instance() -> N
     stage.actors["beta@~/a"].children[13] = 9
     one, other = (stage.actors[name] for name in ("alpha#3", "alpha#7"))
     one.children, one.in_flight = {11: 7}, 2
-    other.children, other.use = {12: 8}, FakeUse(trio.current_time() - 30)
+    other.children, other.use = {12: 8}, SimpleNamespace(at=trio.current_time() - 30)
     other.stats.record([0.5], ok=True)
     other.child.status.become(ServerState.STARTING)
     context = stage.context()
@@ -409,6 +392,10 @@ async def test_a_server_with_instances_is_told_as_a_whole_and_by_instance() -> N
     alone: Any = status_commands.server_status(context, context.catalog.servers["beta"], {})
     (row,) = alone["instances"]
     assert (alone["pid"], row["session"], row["idleMs"]) == (13, None, None)
+    one_alone: Any = await status_commands.status_of_one(context, "alpha#7", {})
+    assert (one_alone["server"]["name"], one_alone["server"]["session"]) == ("alpha#7", 7)
+    whole: Any = await status_commands.status_of_one(context, "alpha", {})
+    assert len(whole["server"]["instances"]) == 2
 
 
 @attrs.define
@@ -436,18 +423,12 @@ async def test_a_sandbox_is_told_with_what_it_refused_and_without_secrets() -> N
     servers["alpha"] = attrs.evolve(servers["alpha"], confined=sandbox_in_force(SandboxMode.STRICT))
     config = attrs.evolve(catalog.config, mcp_servers=servers)
     daemon.stage.catalog.set(attrs.evolve(catalog, config=config))
-    told: Any = daemon.status()["servers"]
+    told, allowing = daemon.status()["servers"], "mcpd allow-host alpha api.x"
     assert told["beta"]["sandbox"] is None
     assert told["alpha"]["sandbox"] == {
         "mode": "strict",
         "refused": [
-            {
-                "host": "api.x",
-                "port": 80,
-                "count": 2,
-                "reason": "not-allowed",
-                "allow": "mcpd allow-host alpha api.x",
-            },
+            {"host": "api.x", "port": 80, "count": 2, "reason": "not-allowed", "allow": allowing},
             {"host": "[redacted].x", "port": 443, "count": 1, "reason": "denied", "allow": ""},
         ],
         "refusedMore": 0,
@@ -496,19 +477,11 @@ def stage_with(*names: str, kind: Kind = Kind.PROMPT, description: str = "", **m
     return stage
 
 
-def told_status_lists(stage: Stage) -> dict[str, Any]:
-    """The answer, as programs read it."""
-    answer: dict[str, Any] = msgspec.json.decode(
-        msgspec.json.encode(status_commands.status_with(operator_context(stage), {}))
-    )
-    return answer
-
-
-def test_numbers_are_told_of_each_server_and_of_all() -> None:
+async def test_numbers_are_told_of_each_server_and_of_all() -> None:
     stage = stage_with("review", "fix")
     listed = (definition(Kind.RESOURCE, "mem://1", "beta"),)
     stage.learn(DefinitionsListed(server="beta", incarnation=1, kind=Kind.RESOURCE, definitions=listed))
-    answer = told_status_lists(stage)
+    answer = Daemon(stage).status()
     for who, numbers in (
         (answer["servers"]["alpha"], (2, 0, 0)),
         (answer["servers"]["beta"], (0, 1, 0)),
@@ -517,32 +490,32 @@ def test_numbers_are_told_of_each_server_and_of_all() -> None:
         assert tuple(who[kind] for kind in ("prompts", "resources", "templates")) == numbers
 
 
-def test_what_a_server_that_is_down_has_is_named_as_unavailable() -> None:
+async def test_what_a_server_that_is_down_has_is_named_as_unavailable() -> None:
     stage = stage_with("review", "fix")
-    assert told_status_lists(stage)["servers"]["alpha"]["unavailablePrompts"] == []
+    assert Daemon(stage).status()["servers"]["alpha"]["unavailablePrompts"] == []
     stage.learn(Switched(off=frozenset({("alpha", "prompt:fix")})))
     stage.becomes("alpha", ServerState.BACKOFF, reason="exited")
-    alpha = told_status_lists(stage)["servers"]["alpha"]
+    alpha = Daemon(stage).status()["servers"]["alpha"]
     assert alpha["unavailablePrompts"] == ["review"]
     assert (alpha["unavailableResources"], alpha["unavailableTemplates"]) == ([], [])
     assert alpha["lists"]["prompts"]["switchedOff"] == 1
     stage.learn(Switched(off=frozenset({("alpha", "")})))
-    assert told_status_lists(stage)["servers"]["alpha"]["unavailablePrompts"] == [], (
+    assert Daemon(stage).status()["servers"]["alpha"]["unavailablePrompts"] == [], (
         "it is off, and nobody misses it"
     )
 
 
-def test_of_a_thousand_resources_some_are_named_and_the_rest_is_counted() -> None:
+async def test_of_a_thousand_resources_some_are_named_and_the_rest_is_counted() -> None:
     stage = stage_with(*(f"mem://{number}" for number in range(1000)), kind=Kind.RESOURCE)
     stage.becomes("alpha", ServerState.BACKOFF)
-    alpha = told_status_lists(stage)["servers"]["alpha"]
+    alpha = Daemon(stage).status()["servers"]["alpha"]
     assert len(alpha["unavailableResources"]) == status_commands.MAX_NAMED
     assert alpha["unavailableResourcesLeft"] == 1000 - status_commands.MAX_NAMED
 
 
-def test_faults_of_a_list_are_told_as_those_of_tools() -> None:
+async def test_faults_of_a_list_are_told_as_those_of_tools() -> None:
     stage = stage_with("review", description="turned\u202earound", quarantined={"bad": "no name"})
-    listed = told_status_lists(stage)["servers"]["alpha"]["lists"]["prompts"]
+    listed = Daemon(stage).status()["servers"]["alpha"]["lists"]["prompts"]
     assert (listed["known"], listed["recalled"], listed["listingError"]) == (True, False, "")
     assert listed["quarantined"] == {"bad": "no name"}
     assert "U+202E" in listed["hidden"]["review"].upper()
@@ -551,7 +524,7 @@ def test_faults_of_a_list_are_told_as_those_of_tools() -> None:
             server="alpha", incarnation=1, kind=Kind.PROMPT, definitions=(), problem="timed out after 5 s"
         )
     )
-    alpha = told_status_lists(stage)["servers"]["alpha"]
+    alpha = Daemon(stage).status()["servers"]["alpha"]
     assert alpha["lists"]["prompts"]["listingError"] == "timed out after 5 s"
     assert alpha["prompts"] >= 1, "what is known stays"
 
@@ -590,15 +563,6 @@ async def test_a_server_is_told_with_its_events_and_its_errors_without_secrets()
     assert (error["tool"], error["code"]) == ("look", "UpstreamTimeout")
     assert SECRET_STATUS_ONE not in str(told)
     assert (told["calls"], told["moreCalls"]) == ([], 0)
-
-
-async def test_an_instance_is_told_by_its_own_name() -> None:
-    stage = OperatorStage()
-    stage.divide("alpha", "alpha#3", "alpha#7")
-    told: Any = await status_commands.status_of_one(stage.context(), "alpha#7", {})
-    assert (told["server"]["name"], told["server"]["session"]) == ("alpha#7", 7)
-    whole: Any = await status_commands.status_of_one(stage.context(), "alpha", {})
-    assert len(whole["server"]["instances"]) == 2
 
 
 def ready(server: str, at: float = 1.0, **details: Any) -> Event:

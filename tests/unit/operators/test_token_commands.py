@@ -6,16 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import msgspec
 import pytest
 import trio
 
 from daemon.clients.doors.http.valid_tokens import Tokens
 from daemon.config.redaction import Redactors
-from daemon.errors import InvalidArguments, McpdError
+from daemon.errors import McpdError
 from daemon.host.tokens import TokenFile
 from daemon.operators.base import ConsoleAccess, OperatorContext, OperatorPeer, Refused
 from daemon.operators.token_commands import TokenParams, UiParams, tokens, ui
 from tests.fakes_upstream import Stage
+from tests.unit.cases import cases
 from tests.unit.config.reading import config_of
 from tests.unit.operators.stage import operator_context
 
@@ -46,15 +48,8 @@ async def test_one_is_made_shown_once_listed_and_revoked(tmp_path: Path) -> None
     assert isinstance(value, str)
     told = await tokens(where, TokenParams())
     assert value not in json.dumps(told)
-    expected = {
-        "profiles": None,
-        "console": None,
-        "workspaces": None,
-        "from": "mcpd",
-        "since": 7.0,
-        "counts": True,
-        "lastUsed": None,
-    }
+    nothing = dict.fromkeys(("profiles", "console", "workspaces", "lastUsed"))
+    expected = {**nothing, "from": "mcpd", "since": 7.0, "counts": True}
     ci = {"name": "ci", **expected, "profiles": ("reader",), "workspaces": ("/srv/*", "~/x")}
     assert told["tokens"] == [{"name": None, **expected}, ci]
     shown = await tokens(where, TokenParams(action="show"))
@@ -66,28 +61,13 @@ async def test_one_is_made_shown_once_listed_and_revoked(tmp_path: Path) -> None
     assert [each["name"] for each in told["tokens"]] == [None]  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
-    ("params", "kind", "said"),
-    [
-        (TokenParams(action="new", name="a b"), InvalidArguments, "a token's name is"),
-        (TokenParams(action="new"), Refused, "mcpd token new NAME"),
-        (TokenParams(action="new", name="x", profiles=("raeder",)), InvalidArguments, "did you mean"),
-        (TokenParams(action="new", name="x", workspaces=("srv/*",)), InvalidArguments, "fits no directory"),
-        (TokenParams(action="new", name="ci"), Refused, "choose another name"),
-        (TokenParams(action="show"), Refused, "the configuration has tokens"),
-        (TokenParams(action="revoke", name="ci"), McpdError, "change it there"),
-        (TokenParams(action="confirm", name="phone"), McpdError, "no token that waits"),
-    ],
-)
-async def test_what_cannot_be_done_says_what_can(
-    tmp_path: Path, params: TokenParams, kind: type[Exception], said: str
-) -> None:
-    where = await context(
-        tmp_path,
-        {"tokens": [{"name": "ci", "value": VALUE, "profiles": ["reader"], "workspaces": ["/srv/ci"]}]},
-    )
-    with pytest.raises(kind, match=said):
-        await tokens(where, params)
+@cases("params", "kind", "said")
+async def test_a_refusal_says_what_helps(tmp_path: Path, params: dict[str, Any], kind: str, said: str) -> None:
+    ci = {"name": "ci", "value": VALUE, "profiles": ["reader"], "workspaces": ["/srv/ci"]}
+    where = await context(tmp_path, {"tokens": [ci]})
+    with pytest.raises(McpdError, match=said) as refused:
+        await tokens(where, msgspec.convert(params, TokenParams))
+    assert type(refused.value).__name__ == kind
     told = await tokens(where, TokenParams())
     listed = [(each["name"], each["from"], each["workspaces"]) for each in told["tokens"]]  # type: ignore[attr-defined]
     assert listed == [("ci", "configuration", ("/srv/ci",))]
@@ -132,8 +112,6 @@ async def test_a_link_is_made_for_who_may_change_or_only_look(listen: dict[str, 
         (OSError(errno.EMFILE, "Too many open files"), {}, "Too many open files"),
     ],
 )
-async def test_a_console_that_cannot_be_used_says_why(
-    error: OSError | None, listen: dict[str, Any], said: str
-) -> None:
+async def test_a_console_out_of_use_says_why(error: OSError | None, listen: dict[str, Any], said: str) -> None:
     with pytest.raises(Refused, match=said):
         await ui(context_ui(FakeConsole(error), listen), UiParams())

@@ -100,9 +100,7 @@ async def test_what_a_model_sees_is_shown_of_any_profile_and_surface(
 
 
 @cases("params", "message")
-async def test_a_view_that_nobody_can_have_is_refused_with_those_that_exist(
-    params: dict[str, Any], message: str
-) -> None:
+async def test_an_unknown_view_is_refused_with_those_that_exist(params: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidArguments, match=re.escape(message)):
         await told(Stage(), **params)
 
@@ -199,9 +197,7 @@ async def test_an_unknown_name_is_refused_with_the_closest() -> None:
 
 
 @cases("argument", "schema", "value")
-async def test_an_example_has_what_works_on_most_machines(
-    argument: str, schema: dict[str, Any], value: str
-) -> None:
+async def test_an_example_works_on_most_machines(argument: str, schema: dict[str, Any], value: str) -> None:
     stage = Stage()
     whole = {"type": "object", "properties": {argument: schema}, "required": [argument]}
     stage.lists("alpha", described("made", inputSchema=whole))

@@ -15,19 +15,20 @@ import trio
 from daemon.actors.registry import Registry
 from daemon.config.config_model import Trust
 from daemon.config.lock_file import Lock, identity_of
-from daemon.errors import CannotApprove, UnknownServer, UnknownTool
+from daemon.errors import CannotApprove, McpdError
 from daemon.facts import Approved, Configured, DefinitionsListed
 from daemon.history.event import EventKind
 from daemon.history.event_words import phrase
 from daemon.history.journal import EventQuery, History
 from daemon.model import Definition, Kind
 from daemon.operators import trust_commands
-from daemon.operators.base import OperatorPeer, Refused
+from daemon.operators.base import OperatorPeer
 from daemon.operators.server_changes import SwitchParams, switch
 from daemon.operators.tool_reports import ToolParams, ToolsParams, tool, tools
 from daemon.operators.trust_commands import ApproveParams, approve
 from daemon.setup.approving import Approver
 from tests.fakes_upstream import Stage
+from tests.unit.cases import cases
 from tests.unit.catalog.samples import definition
 from tests.unit.catalog.samples import tool as tool_of
 from tests.unit.config.reading import config_of
@@ -76,10 +77,11 @@ class Trusting:
             Stage(config), registry=self.registry, history=self.history, approver=approver
         )
 
-    def lists(self, *definitions: Definition) -> None:
+    async def lists(self, *definitions: Definition) -> None:
         """The server of these lists them."""
         kind, server = definitions[0].kind, definitions[0].server
         self.registry.tell(DefinitionsListed(kind=kind, server=server, incarnation=1, definitions=definitions))
+        await self.registry.settle()
 
     async def approve(self, *names: str, **more: Any) -> Any:
         """`mcpd approve`, which approves only if that is said."""
@@ -93,10 +95,11 @@ class Trusting:
         """The tools that models see."""
         return [*(self.registry.catalog.value.servers[server].tools or {})]
 
-    def locked(self, lock: Lock) -> None:
-        """A lock lies beside the configuration from now on."""
-        config = attrs.evolve(self.registry.catalog.value.config, lock=lock)
+    async def configured(self, **changed: Any) -> None:
+        """The configuration is another from now on; with `lock`, a lock lies beside it."""
+        config = attrs.evolve(self.registry.catalog.value.config, **changed)
         self.registry.tell(Configured(config=config, now=AT))
+        await self.registry.settle()
 
 
 def told_of(rows: list[Any]) -> list[tuple[str, str, str]]:
@@ -110,11 +113,9 @@ async def trusting(directory: Path) -> AsyncIterator[Trusting]:
         with trio.fail_after(30):
             here.registry.tell(Approved())
             for first in ((LOG,), (OLD,), (tool_of("time", "now"),), (tool_of("free", "any"),)):
-                here.lists(*first)
-            await here.registry.settle()
-            here.lists(DELETES, ODD)
-            here.lists(OLD, REVIEW)
-            await here.registry.settle()
+                await here.lists(*first)
+            await here.lists(DELETES, ODD)
+            await here.lists(OLD, REVIEW)
             yield here
 
 
@@ -135,15 +136,16 @@ async def test_what_waits_is_told_of_names_or_of_all_and_nothing_is_approved(tmp
         assert (told["approved"], here.offers("git")) == ([], [])
 
 
-async def test_the_whole_difference_is_told_as_far_as_a_person_reads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_so_much_of_a_difference_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with trusting(tmp_path) as here:
         (found,) = (await here.approve("git/log", difference=True))["waiting"]
         assert found["difference"] == [("description", "Shows.", "Deletes."), ("argument place", None, "{}")]
         monkeypatch.setattr(trust_commands, "SHOWN", 1)
         rows = (await here.approve(difference=True))["waiting"]
         assert ["difference" in each for each in rows] == [True, False, False, False]
+        monkeypatch.setattr(trust_commands, "MAX_SHOWN", 2)
+        await here.waits()
+        assert len(here.context.approver.shown) == 2
 
 
 async def test_one_definition_a_server_or_everything_is_approved_and_says_what_it_was(tmp_path: Path) -> None:
@@ -168,8 +170,7 @@ async def test_one_definition_a_server_or_everything_is_approved_and_says_what_i
 
 async def test_a_form_that_is_named_is_approved_and_no_other_whatever_else_was_shown(tmp_path: Path) -> None:
     async with trusting(tmp_path) as here:
-        here.lists(SENDS, ODD)
-        await here.registry.settle()
+        await here.lists(SENDS, ODD)
         for names in ((), ("git/log",), ("git",)):
             assert GIT[1] in await here.waits(*names), "and was shown"
             told = await here.approve(*names, approve=True, forms={"git/log": DELETES.schema_hash})
@@ -185,21 +186,13 @@ async def test_what_another_operator_was_shown_is_not_what_one_has_seen(tmp_path
         one = here.context
         other = msgspec.structs.replace(one, operator=OperatorPeer(None, None, b"1", 7))  # type: ignore[arg-type]
         assert await here.waits("git/log") == [GIT[1]]
-        here.lists(SENDS, ODD)
-        await here.registry.settle()
+        await here.lists(SENDS, ODD)
         here.context = other
         assert await here.waits("git/log") == [GIT[1]]
         here.context = one
         assert told_of((await here.approve("git/log", approve=True))["waiting"]) == [GIT[1]]
         here.context = other
         assert told_of((await here.approve("git/log", approve=True))["approved"]) == [GIT[1]]
-
-
-async def test_so_many_forms_count_as_shown_the_latest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trust_commands, "MAX_SHOWN", 2)
-    async with trusting(tmp_path) as here:
-        await here.waits()
-        assert len(here.context.approver.shown) == 2
 
 
 async def test_an_approval_that_is_not_stored_says_so_and_one_in_a_lock_is_stored(tmp_path: Path) -> None:
@@ -209,30 +202,20 @@ async def test_an_approval_that_is_not_stored_says_so_and_one_in_a_lock_is_store
         told = await here.approve("git/log", approve=True)
         assert told["note"] == "this is lost if mcpd ends now: the disk is full"
         (tmp_path / "mcpd.json").write_text("{}")
-        here.locked(Lock())
-        await here.registry.settle()
+        await here.configured(lock=Lock())
         told = await here.approve("git/prompt:review", approve=True)
         assert (len(told["approved"]), told["note"]) == (1, "")
 
 
-@pytest.mark.parametrize(
-    ("name", "error", "said"),
-    [
-        ("gti", UnknownServer, "Did you mean git"),
-        ("git/lgo", UnknownTool, "Did you mean log"),
-        ("git/prompt:reveiw", Refused, "Did you mean review"),
-        ("git/resource:file:///x", Refused, "a resource needs no approval"),
-        ("git#12/log", Refused, "but only all of them are approved: write git, or git/TOOL"),
-        ("", UnknownServer, "There are: git, time, free"),
-    ],
-)
-@pytest.mark.parametrize("does", [True, False])
+@cases("name", "error", "said")
 async def test_a_name_that_is_none_is_refused_before_anything_is_approved(
-    tmp_path: Path, name: str, error: type[Exception], said: str, does: bool
+    tmp_path: Path, name: str, error: str, said: str
 ) -> None:
     async with trusting(tmp_path) as here:
-        with pytest.raises(error, match=said):
-            await here.approve("git/log", name, approve=does)
+        for does in (True, False):
+            with pytest.raises(McpdError, match=said) as refused:
+                await here.approve("git/log", name, approve=does)
+            assert type(refused.value).__name__ == error
         assert GIT[1] in await here.waits()
 
 
@@ -249,19 +232,16 @@ async def test_who_approved_and_when_is_shown(tmp_path: Path) -> None:
 
 async def test_an_approval_counts_for_a_form_that_differs_in_nothing_that_counts(tmp_path: Path) -> None:
     async with trusting(tmp_path) as here:
-        here.lists(tool_of("time", "now", description="As of 2026-01-02."))
-        await here.registry.settle()
+        await here.lists(tool_of("time", "now", description="As of 2026-01-02."))
         await here.approve("time", approve=True)
-        here.lists(tool_of("time", "now", description="As of 2026-01-03."))
-        await here.registry.settle()
+        await here.lists(tool_of("time", "now", description="As of 2026-01-03."))
         assert (await tool(here.context, ToolParams("now", "time")))["approved"] == {
             "by": "an operator",
             "at": AT,
         }
-        config = attrs.evolve(here.registry.catalog.value.config, trust=Trust.ALL)
-        trusted = {name: attrs.evolve(each, trust=Trust.ALL) for name, each in config.mcp_servers.items()}
-        here.registry.tell(Configured(config=attrs.evolve(config, mcp_servers=trusted), now=AT))
-        await here.registry.settle()
+        servers = here.registry.catalog.value.config.mcp_servers
+        trusted = {name: attrs.evolve(each, trust=Trust.ALL) for name, each in servers.items()}
+        await here.configured(trust=Trust.ALL, mcp_servers=trusted)
         assert (await tool(here.context, ToolParams("now", "time")))["approved"] is None, "nothing is held"
 
 
@@ -275,11 +255,10 @@ async def test_a_tool_that_waits_is_switched_off_and_on_like_another(tmp_path: P
         assert here.registry.catalog.value.off == {("git", "log")}, "approved and off"
 
 
-async def test_where_a_lock_approves_it_is_written_and_the_operator_is_the_author(tmp_path: Path) -> None:
+async def test_a_lock_approves_once_it_is_written_and_nothing_while_it_cannot_be_read(tmp_path: Path) -> None:
     async with trusting(tmp_path) as here:
         (tmp_path / "mcpd.json").write_text("{}")
-        here.locked(Lock())
-        await here.registry.settle()
+        await here.configured(lock=Lock())
         assert ("git", "log", "lock") in await here.waits("git")
         cast("FakeArchive", here.context.archive).degrade("the disk is full")
         told = await here.approve("git/log", approve=True)
@@ -289,24 +268,18 @@ async def test_where_a_lock_approves_it_is_written_and_the_operator_is_the_autho
         assert here.offers("git") == ["log"]
         approved = (await tool(here.context, ToolParams("log", "git")))["approved"]
         assert approved == {"by": "an operator", "at": AT}
-
-
-async def test_a_lock_that_cannot_be_read_approves_nothing(tmp_path: Path) -> None:
-    async with trusting(tmp_path) as here:
         (tmp_path / "mcpd.lock").write_text("{}")
-        here.locked(Lock(problem="it is not a valid mcpd.lock"))
-        await here.registry.settle()
+        await here.configured(lock=Lock(problem="it is not a valid mcpd.lock"))
         with pytest.raises(CannotApprove, match="it is not a valid mcpd"):
-            await here.approve("git/log", approve=True)
-        assert here.offers("git") == []
+            await here.approve("git/prompt:review", approve=True)
+        assert len(await here.waits("git/prompt:review")) == 1
 
 
 async def test_a_form_is_told_as_held_once_and_again_after_an_approval(tmp_path: Path) -> None:
     async with trusting(tmp_path) as here:
 
         async def told(*forms: Definition) -> list[Any]:
-            here.lists(*forms, ODD)
-            await here.registry.settle()
+            await here.lists(*forms, ODD)
             events = await here.history.recent(EventQuery(kinds=frozenset({EventKind.HELD})))
             return [each for each in events if "log" in cast("Any", each.details["definitions"])]
 

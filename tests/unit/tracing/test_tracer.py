@@ -8,7 +8,6 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from loguru import logger
 from trio.testing import wait_all_tasks_blocked
 
 from daemon.causes import Cause
@@ -121,15 +120,13 @@ def test_the_oldest_of_too_many_are_dropped_and_counted() -> None:
     assert tracer.queues["logs"][0] == 7
 
 
-async def test_all_is_sent_in_batches_at_the_latest_at_the_end(nursery: trio.Nursery) -> None:
+async def test_all_is_sent_in_batches_at_the_latest_at_the_end() -> None:
     export = FakeExport()
     tracer = made(lambda: export)
     for number in range(BATCH + 3):
         end(tracer)
         tracer.take("logs", number)
-    with trio.CancelScope() as scope:
-        nursery.start_soon(_ends_with, scope, lambda: len(export.sent["logs"]) >= 1)
-        await tracer.run()
+    await run_until(tracer, lambda: len(export.sent["logs"]) >= 1)
     assert [len(batch) for batch in export.sent["traces"]] == [BATCH, 3]
     assert [each for batch in export.sent["logs"] for each in batch] == list(range(BATCH + 3))
     assert [len(batch) for batch in export.sent["metrics"]] == [1]
@@ -155,57 +152,47 @@ async def test_batches_that_wait_at_the_end_are_sent_too(nursery: trio.Nursery) 
     assert [len(batch) for batch in export.sent["logs"]] == [BATCH] * 4
 
 
-async def _ends_with(scope: trio.CancelScope, holds: Callable[[], object]) -> None:
-    await until(holds)
-    scope.cancel()
+async def run_until(tracer: Tracer, holds: Callable[[], object]) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(tracer.run)
+        await until(holds)
+        nursery.cancel_scope.cancel()
 
 
-async def test_what_a_collector_does_not_take_is_lost_counted_and_told_once(nursery: trio.Nursery) -> None:
-    told: list[str] = []
-    handler = logger.add(lambda message: told.append(message.record["message"]), level="WARNING")
+async def test_what_a_collector_does_not_take_is_lost_counted_and_told_once(logged: list[str]) -> None:
     export = FakeExport(sound=False)
     tracer = made(lambda: export)
     for number in range(2 * BATCH):
         tracer.take("logs", number)
-    with trio.CancelScope() as scope:
-        nursery.start_soon(_ends_with, scope, lambda: len(export.sent["logs"]) == 2)
-        await tracer.run()
-    logger.remove(handler)
+    await run_until(tracer, lambda: len(export.sent["logs"]) == 2)
     assert tracer.dropped == {"traces": 0, "logs": 2 * BATCH}
-    assert told == [f"telemetry: no (calls and events lost: {BATCH})"]
+    assert logged == [f"telemetry: no (calls and events lost: {BATCH})"]
 
 
-async def test_the_end_waits_for_no_collector(monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery) -> None:
+async def test_the_end_waits_for_no_collector(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "STOP_SECONDS", 0.01)
     export = FakeExport()
     export.gate.clear()
     tracer = made(lambda: export)
     for number in range(BATCH):
         tracer.take("logs", number)
-    with trio.CancelScope() as scope:
-        nursery.start_soon(_ends_with, scope, lambda: not tracer.queues["logs"])
-        await tracer.run()
+    await run_until(tracer, lambda: not tracer.queues["logs"])
     assert not export.sent["logs"]
     export.gate.set()
     await until(lambda: export.sent["logs"])
 
 
-async def test_a_fault_of_the_packages_costs_only_telemetry(nursery: trio.Nursery) -> None:
-    told: list[str] = []
-    handler = logger.add(lambda message: told.append(message.record["message"]), level="ERROR")
+async def test_a_fault_of_the_packages_costs_only_telemetry(logged: list[str]) -> None:
 
     def fails() -> Any:
         raise ImportError("opentelemetry is broken")
 
     tracer = made(fails)
-    with trio.CancelScope() as scope:
-        nursery.start_soon(_ends_with, scope, lambda: told)
-        await tracer.run()
-    logger.remove(handler)
-    assert told == ["telemetry is off"]
+    await run_until(tracer, lambda: logged)
+    assert logged == ["telemetry is off"]
 
 
-def test_there_is_a_tracer_where_telemetry_is_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_a_tracer_where_telemetry_is_on(monkeypatch: pytest.MonkeyPatch, logged: list[str]) -> None:
     assert tracer_for(Telemetry(), {}, "1", Redactors()) is None
     found = tracer_for(Telemetry(sample_ratio=0.5, arguments=True), ON, "1", Redactors())
     assert found is not None
@@ -213,9 +200,6 @@ def test_there_is_a_tracer_where_telemetry_is_on(monkeypatch: pytest.MonkeyPatch
     metrics = tracer_for(Telemetry(), {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://c"}, "1", Redactors())
     assert metrics is not None
     assert metrics.sampling == (0.0, False), "no server gets a span as parent that nobody sees"
-    told: list[str] = []
-    handler = logger.add(lambda message: told.append(message.record["message"]), level="WARNING")
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     assert tracer_for(Telemetry(), ON, "1", Redactors()) is None
-    logger.remove(handler)
-    assert "mcpd-supervisor[otel]" in told[0]
+    assert "mcpd-supervisor[otel]" in logged[0]

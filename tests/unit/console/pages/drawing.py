@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
-from daemon.console.page import Viewer
+import pytest
+import trio
+
+from daemon.console.page import ConsolePage, Viewer
 from daemon.console.rendering import Rendering
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from daemon.console.page import ConsolePage
-    from daemon.operators.base import OperatorContext
+from daemon.operators.base import OperatorContext, Refused
+from daemon.operators.own_lines import Printed
 
 HOSTILE = "<script>alert(1)</script>\"' onload=x \u202e&amp;"
 """What a server or a client may say, and must not become markup, nor hide."""
@@ -38,6 +39,27 @@ async def drawn(page: ConsolePage, viewer: Viewer) -> Seen:
     holders = await page.fragments(viewer)
     draw = partial(_RENDERING.fragment, may_change=viewer.may_change)
     return Seen("".join(draw(each) for fragments in holders.values() for each in fragments))
+
+
+class Lines:
+    """Stands in for mcpd's own command lines, as a page's module runs them: what was to run."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, module: ModuleType, *outcomes: Printed | Refused
+    ) -> None:
+        monkeypatch.setattr(module, "run_line", self)
+        self.ran: list[tuple[list[str], str, list[str]]] = []
+        self.outcomes = [*outcomes]
+
+    async def __call__(
+        self, _context: OperatorContext, words: Sequence[str], given: str = "", *, options: Sequence[str] = ()
+    ) -> Printed:
+        await trio.lowlevel.checkpoint()
+        self.ran.append(([*words], given, [*options]))
+        outcome = self.outcomes.pop(0)
+        if isinstance(outcome, Refused):
+            raise outcome
+        return outcome
 
 
 class Seen(HTMLParser):

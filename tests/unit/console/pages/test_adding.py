@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from daemon.console.pages import adding_pages, upgrade_pages
 from daemon.console.pages.adding_pages import (
     ADD_PAGE,
     ADDING_ACTIONS,
-    CLIENT_ACTIONS,
     CLIENTS_PAGE,
     first_run,
     line_of,
@@ -26,12 +25,12 @@ from daemon.console.pages.adding_pages import (
 from daemon.console.pages.server_pages import SERVERS
 from daemon.console.pages.upgrade_pages import LOOK
 from daemon.errors import InvalidArguments
-from daemon.operators.base import OperatorContext, Refused
+from daemon.operators.base import Refused
 from daemon.operators.own_lines import Printed
 from tests.fakes_upstream import Stage
 from tests.unit.cases import cases
 from tests.unit.config.reading import config_of
-from tests.unit.console.pages.drawing import drawn, viewer_of
+from tests.unit.console.pages.drawing import Lines, drawn, viewer_of
 from tests.unit.operators.stage import FACTS, OperatorStage, operator_context
 from tests.unit.setup.machines import machine
 from tests.waiting import PATIENCE
@@ -81,30 +80,9 @@ def test_what_cannot_be_meant_is_refused_without_its_values(fields: Mapping[str,
     assert "s3cret" not in str(refused.value)
 
 
-class Lines:
-    """Stands in for processes: what was to run."""
-
-    def __init__(self, *outcomes: Printed | Refused) -> None:
-        self.ran: list[tuple[list[str], str, list[str]]] = []
-        self.outcomes = [*outcomes]
-
-    async def __call__(
-        self, _context: OperatorContext, words: Sequence[str], given: str = "", *, options: Sequence[str] = ()
-    ) -> Printed:
-        await trio.lowlevel.checkpoint()
-        self.ran.append(([*words], given, [*options]))
-        outcome = self.outcomes.pop(0)
-        if isinstance(outcome, Refused):
-            raise outcome
-        return outcome
-
-
-async def test_a_registrys_server_is_shown_before_it_is_added_and_nothing_else_then(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_registrys_server_is_added_only_as_it_was_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = "mcpd: `--shown 5f5f` adds only what is shown here\no/x 1.0\n  mcpd: `--shown 6666` is what x says"
-    lines = Lines(Printed(0, shown), Printed(1, "o/x is not what was shown"))
-    monkeypatch.setattr(adding_pages, "run_line", lines)
+    lines = Lines(monkeypatch, adding_pages, Printed(0, shown), Printed(1, "o/x is not what was shown"))
     fields = {"what": "registry:o/x", "env": "K=v"}
     viewer = viewer_of(OperatorStage().context())
     assert await ADD.act(viewer, fields) == Notice(shown, shown="5f5f")
@@ -115,23 +93,26 @@ async def test_a_registrys_server_is_shown_before_it_is_added_and_nothing_else_t
     ]  # fmt: skip
 
 
-async def test_an_entry_that_stays_though_the_daemon_did_not_take_it_is_not_told_as_not_added(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_an_entry_that_stays_is_not_told_as_not_added(monkeypatch: pytest.MonkeyPatch) -> None:
     said = "added x to /c/mcpd.json\nmcpd: the daemon did not accept it: $.lazy\nmcpd: it stays"
-    monkeypatch.setattr(adding_pages, "run_line", Lines(Printed(1, said)))
+    Lines(monkeypatch, adding_pages, Printed(1, said))
     told = await ADD.act(viewer_of(OperatorStage().context()), {"what": "x"})
     assert told == Notice(said, is_error=True, leads_to="/servers")
 
 
-async def test_registries_are_searched_for_words_by_who_may_change_things(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_registries_are_searched_by_who_may_change_things(monkeypatch: pytest.MonkeyPatch) -> None:
     offer = {"name": "o/x", "version": "1", "description": "d", "packages": [{"registryType": "npm"}] * 2}
     found = "mcpd: one registry is down\n" + json.dumps({"servers": [{**offer, "remotes": [{}]}]}, indent=2)
     none = Printed(1, 'mcpd: none fits\n{"servers": [], "unread": ["r.org: refused"]}')
-    lines = Lines(Printed(0, found), Printed(1, "no server matches"), Printed(0, "{"), Refused("busy"), none)
-    monkeypatch.setattr(adding_pages, "run_line", lines)
+    lines = Lines(
+        monkeypatch,
+        adding_pages,
+        Printed(0, found),
+        Printed(1, "no server matches"),
+        Printed(0, "{"),
+        Refused("busy"),
+        none,
+    )
     assert ADD_PAGE.own is not None
 
     async def searched(query: str, *, may_change: bool = True) -> Any:
@@ -153,10 +134,8 @@ async def test_registries_are_searched_for_words_by_who_may_change_things(
     assert lines.ran[0] == (["search", "x", "files"], "", ["--registry", "--json", "--limit=10"])
 
 
-async def test_clients_are_shown_to_every_viewer_without_secrets_and_without_a_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(adding_pages, "run_line", Lines())
+async def test_clients_are_shown_without_any_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Lines(monkeypatch, adding_pages)
     here = machine(tmp_path, "cursor")
     (here.home / ".cursor" / "mcp.json").write_text('{"mcpServers": {"hunter2": {"command": "x"}}}')
     facts = attrs.evolve(FACTS, environ=here.environ)
@@ -173,19 +152,7 @@ async def test_clients_are_shown_to_every_viewer_without_secrets_and_without_a_p
     ended.set()
 
 
-async def test_clients_are_changed_by_commands(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = Lines(Printed(1, "Cursor: not readable"), Printed(0, "Cursor: as it was"))
-    monkeypatch.setattr(adding_pages, "run_line", lines)
-    viewer = viewer_of(OperatorStage().context())
-    connect, disconnect = CLIENT_ACTIONS
-    told = [await each.act(viewer, {"client": "cursor"}) for each in (connect, disconnect)]
-    assert told == [Notice("Cursor: not readable", is_error=True), Notice("Cursor: as it was")]
-    assert [ran for ran, _given, _options in lines.ran] == [["install", "cursor"], ["uninstall", "cursor"]]
-
-
-async def test_what_is_newer_is_looked_for_when_asked_and_told_until_it_is_done(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_what_is_newer_is_looked_for_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upgrade_pages, "_found", {})
     servers = {"old": {"command": "uvx", "args": ["x==1"]}, "new": {"command": "uvx", "args": ["y==3"]}}
     context = operator_context(Stage(config_of({"mcpServers": servers})))
@@ -193,8 +160,9 @@ async def test_what_is_newer_is_looked_for_when_asked_and_told_until_it_is_done(
     assert "newer version" not in (await drawn(SERVERS, viewer)).text
     becomes = {"old": [["x==1", "x==2"]], "new": [["y==2", "y==3"]], "gone": [["z", "z==1"]]}
     told = {name: {"becomes": each, "changes": "https://x.org/"} for name, each in becomes.items()}
-    lines = Lines(Printed(0, json.dumps({"servers": told})), Printed(1, "npm is not there"))
-    monkeypatch.setattr(upgrade_pages, "run_line", lines)
+    lines = Lines(
+        monkeypatch, upgrade_pages, Printed(0, json.dumps({"servers": told})), Printed(1, "npm is not there")
+    )
     assert await LOOK.act(viewer, {}) == Notice("3 servers have a newer version.", leads_to="/servers")
     page = await drawn(SERVERS, viewer)
     assert "x==1 → x==2" in page.text
@@ -206,9 +174,7 @@ async def test_what_is_newer_is_looked_for_when_asked_and_told_until_it_is_done(
     assert lines.ran[0] == (["upgrade"], "", ["--all", "--dry-run", "--json"])
 
 
-async def test_what_somebody_else_adds_meanwhile_is_not_to_be_taken_back_here(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_what_somebody_else_adds_is_not_taken_back_here(monkeypatch: pytest.MonkeyPatch) -> None:
     stage, later = (Stage(config_of({"mcpServers": each})) for each in ({}, {"theirs": {"command": "x"}}))
 
     async def run(*_words: object, **_more: object) -> Printed:
@@ -227,8 +193,7 @@ async def test_what_clients_have_is_looked_for_once_a_minute_and_for_who_may_use
 ) -> None:
     report = dict[str, list[str]](servers=[], clients=[], left=[], unread=[])
     found = Printed(0, f"It would ask\n{json.dumps(report)}")
-    lines = Lines(found, Refused("`mcpd up` is under way"), Printed(1, "no disk"))
-    monkeypatch.setattr(adding_pages, "run_line", lines)
+    lines = Lines(monkeypatch, adding_pages, found, Refused("`mcpd up` is under way"), Printed(1, "no disk"))
     monkeypatch.setattr(adding_pages, "_found", {})
     context = operator_context(Stage(config_of({"mcpServers": {}})))
 
@@ -247,9 +212,7 @@ async def test_what_clients_have_is_looked_for_once_a_minute_and_for_who_may_use
     ]  # fmt: skip
 
 
-async def test_what_was_set_up_is_a_list_with_links_and_can_be_undone_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_what_was_set_up_is_listed_and_can_be_undone_once(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = {
         "name": "alpha",
         "from": [{"client": "cursor"}],
@@ -262,8 +225,7 @@ async def test_what_was_set_up_is_a_list_with_links_and_can_be_undone_once(
     servers = [taken, {**taken, "name": "gone"}, {**taken, "name": "beta", "alreadyThere": True}]
     report = {"servers": servers, "clients": clients, "left": [left], "unread": []}
     undone = Printed(0, "Cursor: as it was"), Printed(0, "removed alpha")
-    lines = Lines(Printed(0, f"Works: alpha.\n{json.dumps(report)}"), *undone)
-    monkeypatch.setattr(adding_pages, "run_line", lines)
+    lines = Lines(monkeypatch, adding_pages, Printed(0, f"Works: alpha.\n{json.dumps(report)}"), *undone)
     monkeypatch.setattr(adding_pages, "_done", {})
     context = OperatorStage().context()
     told = await UP.act(viewer_of(context), {})
@@ -281,18 +243,20 @@ async def test_what_was_set_up_is_a_list_with_links_and_can_be_undone_once(
         await UNDO_UP.act(viewer_of(context), {})
 
 
-async def test_a_client_that_cannot_be_changed_back_keeps_what_it_uses_and_undo_can_be_tried_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_client_that_cannot_be_changed_back_keeps_its_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     report = {
         "servers": [{"name": "alpha", "alreadyThere": False}],
         "clients": [{"client": "cursor", "pending": False}],
     }
     done = Printed(0, json.dumps(report))
     lines = Lines(
-        Printed(1, "Cursor: the file is read-only"), Refused("`mcpd add` is under way"), Printed(0, "ok"), done
+        monkeypatch,
+        adding_pages,
+        Printed(1, "Cursor: the file is read-only"),
+        Refused("`mcpd add` is under way"),
+        Printed(0, "ok"),
+        done,
     )
-    monkeypatch.setattr(adding_pages, "run_line", lines)
     context = OperatorStage().context()
     monkeypatch.setattr(adding_pages, "_done", {context.facts.config: done})
     told = await UNDO_UP.act(viewer_of(context), {})

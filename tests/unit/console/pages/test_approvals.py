@@ -7,20 +7,15 @@ import attrs
 import pytest
 
 from daemon.config.lock_file import Lock, LockedLine, LockedServer
-from daemon.console.application import drawn as drawn_page
 from daemon.console.pages.approval_page import APPROVALS_PAGE, APPROVE, LONGEST, SHOWN
-from daemon.console.pages.page_table import PAGES
 from daemon.console.pages.server_pages import SERVER, SERVERS
 from daemon.console.pages.tool_pages import TOOL_PAGE, TOOLS_PAGE
-from daemon.console.rendering import Rendering
 from daemon.errors import InvalidArguments
 from daemon.facts import Approved, Configured
-from daemon.history.event import EventKind
-from daemon.history.journal import EventQuery
 from daemon.model import Kind
 from tests.fakes_upstream import Stage
 from tests.unit.config.reading import config_of
-from tests.unit.console.pages.drawing import HOSTILE, Seen, drawn, values_of, viewer_of
+from tests.unit.console.pages.drawing import Seen, drawn, values_of, viewer_of
 from tests.unit.operators.stage import operator_context
 
 
@@ -64,17 +59,13 @@ def buttons(page: Seen) -> dict[str, dict[str, str]]:
     return found
 
 
-async def test_each_that_waits_has_a_line_by_server_with_why() -> None:
-    page = await drawn(APPROVALS_PAGE, viewer_of(operator_context(held())))
+async def test_each_that_waits_has_a_line_by_server_with_why_and_a_button_that_sends_the_shown_form() -> None:
+    stage = held()
+    page = await drawn(APPROVALS_PAGE, viewer_of(operator_context(stage)))
     assert "3 wait for approval." in page.text
     assert "it changed: description" in page.text
     assert page.text.count("nobody approved it yet") == 2
     assert {"/ui/servers/alpha", "/ui/servers/beta", "/ui/approvals?server=alpha&name=echo"} <= {*page.links}
-
-
-async def test_the_buttons_send_the_forms_that_the_page_shows() -> None:
-    stage = held()
-    page = await drawn(APPROVALS_PAGE, viewer_of(operator_context(stage)))
     echo, new = (form_of(stage, "alpha", name) for name in ("echo", "new"))
     push = form_of(stage, "beta", "push")
     assert buttons(page) == {
@@ -85,23 +76,6 @@ async def test_the_buttons_send_the_forms_that_the_page_shows() -> None:
         "Approve beta/push": push,
     }
     assert {*page.forms} == {"/ui/approvals/approve"}
-
-
-async def test_who_may_only_read_sees_no_button() -> None:
-    page = await drawn(APPROVALS_PAGE, viewer_of(operator_context(held()), may_change=False))
-    assert "3 wait" in page.text
-    assert page.forms == []
-
-
-async def test_what_was_shown_is_approved_by_the_console() -> None:
-    stage = held()
-    context = operator_context(stage)
-    shown = {**form_of(stage, "alpha", "echo"), **form_of(stage, "beta", "push")}
-    told = await APPROVE.act(viewer_of(context), {"forms": json.dumps(shown)})
-    assert told == "Approved: alpha/echo, beta/push."
-    assert (offered(stage, "alpha"), offered(stage, "beta")) == (["echo", "add"], ["push"])
-    events = await context.history.recent(EventQuery(kinds=frozenset({EventKind.APPROVED})))
-    assert {each.details["by"] for each in events} == {"an operator"}
 
 
 async def test_a_form_that_changed_meanwhile_stays_held_and_the_page_says_so() -> None:
@@ -124,7 +98,7 @@ async def test_a_form_that_names_nothing_is_refused(written: str) -> None:
         await APPROVE.act(viewer_of(operator_context(held())), {"forms": written})
 
 
-async def test_the_difference_is_shown_by_member_and_argument() -> None:
+async def test_the_difference_is_shown_by_member_and_argument_or_all_of_what_is_new() -> None:
     schema = {"type": "object", "properties": {"to": {"type": "string"}}}
     stage = held(tool("echo", "Says it loudly.", inputSchema=schema), tool("add"))
     viewer = viewer_of(operator_context(stage), query="server=alpha&name=echo")
@@ -136,11 +110,7 @@ async def test_the_difference_is_shown_by_member_and_argument() -> None:
     page = await drawn(APPROVALS_PAGE, viewer)
     assert "Says it.Says it loudly." in "".join(page.text.split("\n")).replace("  ", "")
     assert "Approve alpha/echo" in buttons(page)
-
-
-async def test_one_that_nobody_approved_is_shown_whole() -> None:
-    viewer = viewer_of(operator_context(held()), query="server=beta&name=push")
-    page = await drawn(APPROVALS_PAGE, viewer)
+    page = await drawn(APPROVALS_PAGE, viewer_of(operator_context(stage), query="server=beta&name=push"))
     assert "All of it is new." in page.text
     assert "Says it." in page.text
 
@@ -164,23 +134,6 @@ async def test_a_text_that_is_too_long_says_so() -> None:
     ]
     assert ("x" * LONGEST in cut.text, "x" * (LONGEST + 1) in cut.text) == (True, False)
     assert ("It is longer" in cut.text, "It is longer" in whole.text) == (True, False)
-
-
-async def test_hostile_names_and_texts_stay_text_and_hide_nothing() -> None:
-    name = 'a/b<img src=x>"'
-    stage = held(tool(name, HOSTILE, **{"<b>x</b>": [HOSTILE]}), tool("echo", HOSTILE), tool("add"))
-    stage.offers("alpha", Kind.PROMPT)
-    stage.offers("alpha", Kind.PROMPT, HOSTILE)
-    context = operator_context(stage)
-    pages = [
-        await drawn(APPROVALS_PAGE, viewer_of(context, query=query))
-        for query in ("", f"name={name}", "name=echo")
-    ]
-    assert all(page.is_harmless() for page in pages)
-    assert "<script>alert(1)</script>" in pages[2].text
-    assert "u202e" in pages[2].text
-    (sent,) = buttons(pages[1]).values()
-    assert await APPROVE.act(viewer_of(context), {"forms": json.dumps(sent)}) == f"Approved: alpha/{name}."
 
 
 async def test_prompts_and_templates_wait_there_too() -> None:
@@ -208,25 +161,7 @@ async def test_thousands_have_pages_and_a_button_takes_those_of_its_page() -> No
     assert f"{SHOWN + 1} wait for approval" in after.text
 
 
-async def test_without_anything_the_page_says_so() -> None:
-    page = await drawn(APPROVALS_PAGE, viewer_of(operator_context(Stage())))
-    assert "Nothing waits for approval." in page.text
-    page = await drawn(APPROVALS_PAGE, viewer_of(operator_context(held()), query="server=alpha&name=gone"))
-    assert "Nothing of this waits for approval." in page.text
-
-
-async def test_every_page_has_a_badge_with_the_number() -> None:
-    rendering, stage = Rendering(), held()
-    viewer = viewer_of(operator_context(stage))
-    seen = [await drawn_page(page, viewer, rendering) for page in PAGES if page.in_navigation]
-    assert {">3<" in each.holders["badge"]["approvals-badge"].html for each in seen} == {True}
-    stage.lists("beta")
-    stage.lists("alpha", tool("echo"), tool("add"))
-    newer = await drawn_page(SERVERS, viewer, rendering)
-    assert newer.since(seen[0])["badge"] == {"order": []}
-
-
-async def test_the_pages_of_its_server_and_of_the_tool_are_marked() -> None:
+async def test_the_pages_of_its_server_of_the_tool_and_of_the_categories_are_marked() -> None:
     context = operator_context(held())
     assert "/ui/approvals?server=alpha" in (await drawn(SERVERS, viewer_of(context))).links
     server = await drawn(SERVER, viewer_of(context, server="alpha"))
@@ -237,9 +172,6 @@ async def test_the_pages_of_its_server_and_of_the_tool_are_marked() -> None:
     one = await drawn(TOOL_PAGE, viewer_of(context, server="alpha", tool="echo"))
     assert "it changed: description" in one.text
     assert "Approve alpha/echo" in buttons(one)
-
-
-async def test_what_is_held_is_counted_with_the_categories() -> None:
-    values = await values_of(TOOLS_PAGE, viewer_of(operator_context(held())))
+    values = await values_of(TOOLS_PAGE, viewer_of(context))
     counts = {each["name"]: (each["tools"], each["held"]) for each in values["category-list"]["categories"]}
     assert counts == {"alpha": (3, 2), "beta": (1, 1)}

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import attrs
 import pytest
 
 from daemon.console.pages.savings import SAVINGS_PAGE, SPANS
@@ -11,7 +10,7 @@ from daemon.counting.tally import CLIENT_INSTEAD, CLIENT_SPARED, INSTEAD, OTHER,
 from daemon.operators.base import OperatorContext
 from tests.fakes_upstream import Stage
 from tests.unit.console.charts.drawn import described, paths, rows
-from tests.unit.console.pages.drawing import HOSTILE, drawn, values_of, viewer_of
+from tests.unit.console.pages.drawing import drawn, values_of, viewer_of
 from tests.unit.operators.stage import SESSION, FakeArchive, FakeSession, clients_of, operator_context
 
 NOON = 1_800_000_000.0 // 86_400 * 86_400 + 43_200
@@ -81,9 +80,3 @@ async def test_clients_that_have_left_are_told_by_what_was_counted_by_the_hour()
             for each in holders["savings-clients"]
         ]
         assert told == [("zed", 300 if span == "hour" else 1000, 100), ("", 0, 50)]
-
-
-async def test_names_of_clients_stay_text() -> None:
-    session = FakeSession(attrs.evolve(SESSION, client=HOSTILE))
-    context = context_of({f"{CLIENT_SPARED}{HOSTILE}": [(int(NOON), 1)]}, clients=clients_of(session))
-    assert (await drawn(SAVINGS_PAGE, viewer_of(context))).is_harmless()

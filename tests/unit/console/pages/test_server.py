@@ -1,14 +1,15 @@
 """The page of one server."""
 
+import shlex
+
 import pytest
-import trio
 
 from daemon.authorization.login_runs import LoginRefused, LoginRun
 from daemon.authorization.logins import DeviceCode, LoginPage, Wish
 from daemon.causes import Cause, Remedy
 from daemon.console import changes
 from daemon.console.page import Notice
-from daemon.console.pages.server_pages import SERVER, SERVER_ACTIONS, SERVERS, TABS, server_facts, shown
+from daemon.console.pages.server_pages import SERVER, SERVER_ACTIONS, SERVERS, server_facts, shown
 from daemon.errors import InvalidArguments, UnknownServer
 from daemon.history.event import Event, EventKind
 from daemon.operators import status_commands
@@ -18,21 +19,9 @@ from daemon.states import ServerState
 from tests.fakes_upstream import Stage
 from tests.unit.cases import cases
 from tests.unit.config.reading import config_of
-from tests.unit.console.pages.drawing import HOSTILE, drawn, values_of, viewer_of
+from tests.unit.console.pages.drawing import HOSTILE, Lines, drawn, values_of, viewer_of
 from tests.unit.operators.running import raw, running
-from tests.unit.operators.stage import OperatorStage
-
-
-async def test_nothing_that_a_server_writes_becomes_markup() -> None:
-    stage = OperatorStage()
-    stage.alpha.stderr.add(HOSTILE)
-    stage.stage.lists("alpha", {"name": "one", "description": HOSTILE, "inputSchema": {"type": "object"}})
-    context = stage.context()
-    context.history.note(Event(kind=EventKind.ENDED, server="alpha", text=HOSTILE))
-    for tab in TABS:
-        page = await drawn(SERVER, viewer_of(context, query=f"tab={tab}", server="alpha"))
-        assert page.text.count("<script>alert(1)</script>") == (tab != "settings"), tab
-        assert page.is_harmless()
+from tests.unit.operators.stage import OperatorStage, operator_context
 
 
 async def test_the_last_errors_of_its_calls_are_shown() -> None:
@@ -71,9 +60,7 @@ async def test_each_instance_has_its_lines_and_a_button_of_its_own() -> None:
         (DeviceCode(url="https://as.example/", code="ABCD", complete_url=""), "type the code ABCD"),
     ],
 )
-async def test_a_login_under_way_is_shown_to_who_may_change_things(
-    shown: LoginPage | DeviceCode, said: str
-) -> None:
+async def test_a_login_under_way_is_shown_to_who_may_answer(shown: LoginPage | DeviceCode, said: str) -> None:
     servers = {"alpha": {"url": "https://x.example/mcp"}}
     context = OperatorStage(Stage(config_of({"mcpServers": servers}))).context()
     run = LoginRun(Wish(server="alpha", url="https://x.example", directory="/", secret_service=False, scope=""))
@@ -91,15 +78,6 @@ async def test_a_login_under_way_is_shown_to_who_may_change_things(
 
 
 ACTS = {each.path.rpartition("/")[2]: each.act for each in SERVER_ACTIONS if "{" in each.path}
-
-
-async def test_a_server_is_switched_off_and_on() -> None:
-    async with running() as daemon:
-        viewer = viewer_of(daemon.context, server="git")
-        told = await ACTS["disable"](viewer, {})
-        assert told == "git: switched off, now disabled"
-        told = await ACTS["enable"](viewer, {})
-        assert told == "git: switched on, now ready"
 
 
 async def test_what_a_refresh_has_brought_is_said() -> None:
@@ -124,17 +102,8 @@ async def test_an_answer_without_a_login_is_refused() -> None:
         await ACTS["login-answer"](viewer_of(OperatorStage().context(), server="alpha"), {"url": "http://x"})
 
 
-async def test_what_a_server_lacks_is_asked_for_where_it_stands_and_kept_by_its_name(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    ran: list[tuple[str, ...]] = []
-
-    async def run(_context: object, words: tuple[str, ...], given: str = "") -> Printed:
-        await trio.lowlevel.checkpoint()
-        ran.append((*words, given))
-        return Printed(0, f"{words[0]} is done")
-
-    monkeypatch.setattr(changes, "run_line", run)
+async def test_what_a_server_lacks_is_asked_for_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = Lines(monkeypatch, changes, Printed(0, "it is kept"), Printed(0, "restart is done"))
     stage = OperatorStage()
     lacks = Remedy("It lacks it.", "`mcpd secret set deploy-key`", lacks="keyring:deploy-key")
     stage.stage.becomes("alpha", ServerState.FAILED, reason="it lacks it", remedy=lacks)
@@ -142,9 +111,8 @@ async def test_what_a_server_lacks_is_asked_for_where_it_stands_and_kept_by_its_
     for page, query in ((SERVERS, "view=table"), (SERVERS, ""), (SERVER, "")):
         seen = await drawn(page, viewer_of(stage.context(), query=query, server="alpha"))
         assert "/ui/servers/alpha/give" in seen.forms
-        assert [each["type"] for tag, each in seen.tags if tag == "input" and each["name"] == "value"] == [
-            "password"
-        ]
+        kinds = [each["type"] for tag, each in seen.tags if tag == "input" and each["name"] == "value"]
+        assert kinds == ["password"]
         seen = await drawn(page, viewer_of(stage.context(), query=query, server="alpha", may_change=False))
         assert (seen.forms, "What helps:" in seen.text) == ([], True)
     with pytest.raises(Refused, match="does not lack OTHER any more"):
@@ -153,24 +121,13 @@ async def test_what_a_server_lacks_is_asked_for_where_it_stands_and_kept_by_its_
         await ACTS["give"](viewer, {"lacks": "keyring:deploy-key", "value": " "})
     told = await ACTS["give"](viewer, {"lacks": "keyring:deploy-key", "value": "s3cret "})
     assert told == Notice("restart is done", server="alpha")
-    assert ran == [("secret", "set", "deploy-key", "s3cret"), ("restart", "alpha", "")]
+    assert lines.ran == [(["secret", "set", "deploy-key"], "s3cret", []), (["restart", "alpha"], "", [])]
 
 
-async def test_a_host_that_a_sandbox_refused_has_a_button_that_allows_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    ran: list[tuple[str, ...]] = []
-
-    async def run(_context: object, words: tuple[str, ...], _given: str = "") -> Printed:
-        await trio.lowlevel.checkpoint()
-        ran.append(words)
-        return Printed(1, "")
-
-    monkeypatch.setattr(changes, "run_line", run)
-    refused = [
-        {"host": "api.x", "allow": "mcpd allow-host alpha api.x"},
-        {"host": "10.0.0.1", "allow": ""},
-    ]
+async def test_a_refused_host_has_a_button_that_allows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = Lines(monkeypatch, changes, Printed(1, ""))
+    allow = {"api.x": "mcpd allow-host alpha api.x", "10.0.0.1": ""}
+    refused = [{"host": host, "allow": command} for host, command in allow.items()]
     monkeypatch.setattr(status_commands, "_sandbox", lambda *_: {"mode": "strict", "refused": refused})
     viewer = viewer_of(OperatorStage().context(), server="alpha")
     assert "1 host refused" in (await drawn(SERVERS, viewer)).text
@@ -178,32 +135,28 @@ async def test_a_host_that_a_sandbox_refused_has_a_button_that_allows_it(
     assert ("Its sandbox refused api.x" in page.text, "10.0.0.1" in page.text) == (True, False)
     assert "/ui/servers/alpha/allow-host" in page.forms
     await ACTS["allow-host"](viewer, {"host": "api.x"})
-    assert ran == [("allow-host", "alpha", "api.x")]
+    assert [words for words, _, _ in lines.ran] == [["allow-host", "alpha", "api.x"]]
 
 
 @pytest.mark.parametrize("query", ["", "view=table"])
-async def test_a_package_without_a_version_is_said_not_to_be_pinned_beside_the_button_that_pins_it(
-    query: str,
-) -> None:
-    servers = {
-        "loose": {"command": "npx", "args": ["-y", "x"]},
-        "too": {"command": "uvx", "args": ["y"]},
-        "held": {"command": "npx", "args": ["-y", "x@1.0"]},
-        "image": {"command": "docker", "args": ["run", "-i", "x/y"]},
-        "tagged": {"command": "docker", "args": ["run", "-i", "x/y:1.2"]},
-        "in a script": {"command": "sh", "args": ["-c", "exec npx -y x"]},
-        "interpreter": {"command": "uvx", "args": ["--with", "x==1.0", "python", "a.py"]},
+async def test_a_package_without_a_version_is_not_pinned_and_has_a_button(query: str) -> None:
+    commands = {
+        "loose": "npx -y x",
+        "too": "uvx y",
+        "held": "npx -y x@1.0",
+        "image": "docker run -i x/y",
+        "tagged": "docker run -i x/y:1.2",
+        "in a script": "sh -c 'exec npx -y x'",
+        "interpreter": "uvx --with x==1.0 python a.py",
     }
+    split = {name: shlex.split(command) for name, command in commands.items()}
+    servers = {name: {"command": words[0], "args": words[1:]} for name, words in split.items()}
     page = await drawn(
-        SERVERS, viewer_of(OperatorStage(Stage(config_of({"mcpServers": servers}))).context(), query=query)
+        SERVERS, viewer_of(operator_context(Stage(config_of({"mcpServers": servers}))), query=query)
     )
     assert page.text.count("not pinned") == 3
-    assert [str(each).partition("/pin")[0] for each in page.forms if str(each).endswith("/pin")] == [
-        "/ui/chosen",
-        "/ui/servers/loose",
-        "/ui/servers/too",
-        "/ui/servers/image",
-    ]
+    pinning = [str(each).removesuffix("/pin") for each in page.forms if str(each).endswith("/pin")]
+    assert pinning == ["/ui/chosen", *(f"/ui/servers/{name}" for name in ("loose", "too", "image"))]
 
 
 # --- what is said of a server in the list and on its page ----------------------------------------------------
@@ -258,10 +211,6 @@ async def test_a_row_says_why_what_helps_and_when_it_is_tried_again() -> None:
     assert page.is_harmless()
     assert {"/ui/servers/sick", "/ui/servers/sick?tab=logs"} <= {*page.links}
     assert {"/ui/servers/sick/restart", "/ui/servers/off/enable"} <= {*page.forms}
-
-
-async def test_who_may_only_read_sees_no_controls() -> None:
-    assert (await drawn(SERVERS, viewer_of(three().context(), may_change=False))).forms == []
 
 
 async def test_the_settings_say_what_holds_and_what_is_a_default() -> None:

@@ -1,7 +1,5 @@
 """The page of one session: what it has loaded and why that is not valid any more; taken away, moved."""
 
-from collections.abc import Collection, Hashable
-
 import attrs
 import pytest
 
@@ -9,7 +7,6 @@ from daemon.catalog.loaded import Loaded, LoadedTool, SessionRecord, Source
 from daemon.clients.sessions import Grants, SessionState
 from daemon.console.pages.session_pages import SESSION_ACTIONS, SESSION_PAGE, SESSIONS_PAGE
 from daemon.errors import InvalidArguments
-from daemon.model import ToolKey
 from daemon.operators.base import OperatorContext
 from tests.fakes_upstream import Stage
 from tests.unit.console.pages.drawing import HOSTILE, drawn, values_of, viewer_of
@@ -31,19 +28,13 @@ LOADED = Loaded(
 )
 
 
-def context_of(unloaded: list[object] | None = None) -> OperatorContext:
+def context_of() -> OperatorContext:
     """Connection 3, which has no key, and a kept session `k` that nobody uses."""
-
-    async def unload(identity: Hashable, keys: Collection[ToolKey]) -> bool:
-        assert unloaded is not None
-        unloaded.append((identity, [*keys]))
-        return True
-
     live = FakeSession(attrs.evolve(SESSION, key=None, own=SessionState("3", LOADED), instances=("beta#3",)))
     return operator_context(
         Stage(profiles={"default": {}, "review": {}}),
         archive=FakeArchive([SessionRecord(key="k", loaded=LOADED, seen_at=9.0)]),
-        clients=clients_of(live, grants={"k": Grants()}, unload=unload),
+        clients=clients_of(live, grants={"k": Grants()}),
     )
 
 
@@ -55,24 +46,8 @@ async def test_each_loaded_tool_has_its_status_and_the_reason() -> None:
     assert "its server no longer has it" in page.text
     assert "It can be called again once it is loaded again, with the new schema." in page.text
     assert {"/ui/tools/alpha/a%2Fb%3Ci%3E", "/ui/servers/beta"} <= {*page.links}
-
-
-async def test_who_may_only_read_sees_no_controls() -> None:
     viewer = viewer_of(context_of(), session="#3", may_change=False)
     assert (await drawn(SESSION_PAGE, viewer)).forms == []
-
-
-@pytest.mark.parametrize(
-    ("fields", "keys", "said"),
-    [
-        ({"tool": "alpha/echo"}, [("alpha", "echo")], "session #3: alpha/echo is not loaded any more"),
-        ({}, [("alpha", "echo"), ("alpha", "a/b<i>")], "session #3: alpha/a/b<i> is not loaded any more"),
-    ],
-)  # fmt: skip
-async def test_tools_are_taken_away(fields: dict[str, str], keys: list[ToolKey], said: str) -> None:
-    unloaded: list[object] = []
-    assert said in str(await ACTS["unload"](viewer_of(context_of(unloaded), session="#3"), fields)).split("\n")
-    assert unloaded == [("3", keys)]
 
 
 async def test_a_session_is_moved() -> None:

@@ -21,7 +21,7 @@ from daemon.console.pages.tool_pages import (
     TOOL_PAGE,
     TOOLS_PAGE,
 )
-from daemon.errors import InvalidArguments, McpdError, UnknownTool
+from daemon.errors import InvalidArguments, McpdError
 from tests.fakes_upstream import Stage
 from tests.unit.cases import cases
 from tests.unit.config.reading import config_of
@@ -94,16 +94,6 @@ async def test_a_search_finds_what_a_model_finds() -> None:
     assert "gone" in none.text
 
 
-async def test_names_and_descriptions_stay_text() -> None:
-    stage = OperatorStage()
-    stage.stage.lists(
-        "alpha", {"name": 'a/b<img src=x>"', "description": HOSTILE, "inputSchema": {"type": "object"}}
-    )
-    page = await drawn(TOOLS_PAGE, viewer_of(stage.context(), query="server=alpha"))
-    assert page.is_harmless()
-    assert "/ui/tools/alpha/a%2Fb%3Cimg%20src%3Dx%3E%22" in page.links
-
-
 async def test_a_tool_is_switched_by_the_command() -> None:
     async with running() as daemon:
         viewer = viewer_of(daemon.context)
@@ -118,24 +108,10 @@ async def test_a_tool_is_switched_by_the_command() -> None:
 # --- the page of one tool ------------------------------------------------------------------------------------
 
 
-NAME = "a/b<img src=x>"
 SCHEMA = {
     "type": "object", "properties": {"<b>path</b>": {"type": ["string", "null"], "description": HOSTILE},
     "depth": {"enum": [1, 2], "default": 1}, "free": True}, "required": ["depth"],
 }  # fmt: skip
-
-
-def hostile(**written: Any) -> OperatorStage:
-    stage = Stage(**written)
-    stage.lists("alpha", {"name": NAME, "description": HOSTILE, "inputSchema": SCHEMA}, "echo")
-    return OperatorStage(stage)
-
-
-async def test_nothing_in_a_definition_becomes_markup() -> None:
-    page = await drawn(TOOL_PAGE, viewer_of(hostile().context(), server="alpha", tool=NAME))
-    assert page.is_harmless()
-    assert "<b>path</b>" in page.text
-    assert not any(tag == "b" for tag, _ in page.tags)
 
 
 async def test_what_a_server_does_not_say_is_not_put_into_its_mouth() -> None:
@@ -175,23 +151,17 @@ async def test_sessions_that_have_loaded_it_are_named_with_the_status() -> None:
     assert {each["status"] for each in sessions["sessions"]} == {"invalid_changed"}
 
 
-async def test_a_tool_that_is_not_there_has_no_page() -> None:
-    with pytest.raises(UnknownTool, match="ehco"):
-        await TOOL_PAGE.fragments(viewer_of(OperatorStage().context(), server="alpha", tool="ehco"))
-
-
 @pytest.mark.parametrize(
     ("page", "query", "path", "said"),
     [
         (TOOLS_PAGE, "category=gone", {}, "gone"),
         (TOOLS_PAGE, "server=gone", {}, "gone"),
+        (TOOL_PAGE, "", {"server": "alpha", "tool": "ehco"}, "ehco"),
         (SERVER, "", {"server": "alhpa"}, "alhpa"),
         (SESSION_PAGE, "", {"session": "nobody"}, "no session is named"),
     ],
 )
-async def test_what_is_not_there_has_no_page(
-    page: ConsolePage, query: str, path: dict[str, Any], said: str
-) -> None:
+async def test_what_is_gone_has_no_page(page: ConsolePage, query: str, path: dict[str, Any], said: str) -> None:
     with pytest.raises(McpdError, match=said):
         await page.fragments(viewer_of(OperatorStage().context(), query=query, **path))
 
@@ -234,19 +204,14 @@ def test_a_field_means_what_its_schema_says(member: object, value: str, meant: o
     assert tool_pages._meant(member, value) == meant
 
 
-async def test_a_field_that_is_nested_too_deeply_is_refused_like_any_other_that_is_no_json() -> None:
+async def test_a_form_of_a_tool_that_has_changed_or_with_a_field_that_is_no_json_calls_nothing() -> None:
     stage = OperatorStage()
     stage.stage.lists("alpha", {"name": "one", "inputSchema": {"type": "object", "properties": {"x": {}}}})
     context = stage.context()
     fields = {"hash": context.entry_of("alpha").all_tools["one"].schema_hash, "argument-0": "[" * 100_000}
-    with pytest.raises(InvalidArguments, match="x is not JSON"):
-        await CALL_TOOL.act(viewer_of(context, server="alpha", tool="one"), fields)
-
-
-async def test_a_form_of_a_tool_that_has_changed_calls_nothing() -> None:
-    stage = OperatorStage()
-    stage.stage.lists("alpha", {"name": "one", "inputSchema": {"type": "object"}})
-    viewer = viewer_of(stage.context(), server="alpha", tool="one")
+    viewer = viewer_of(context, server="alpha", tool="one")
+    with pytest.raises(InvalidArguments, match="x is not JSON"):  # it is nested too deeply
+        await CALL_TOOL.act(viewer, fields)
     with pytest.raises(InvalidArguments, match="alpha/one has changed since its form was shown"):
         await CALL_TOOL.act(viewer, {"hash": "of-another-form"})
 
