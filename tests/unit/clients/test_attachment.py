@@ -60,25 +60,6 @@ def test_what_the_profile_does_not_show_is_not_loaded() -> None:
     assert not guest.state.loaded.tools
 
 
-def test_a_view_lasts_until_something_changes_that_it_depends_on() -> None:
-    stage, guest = asked()
-    view = guest.view(1)
-    assert guest.view(2) is view
-    changes: list[Callable[[], object]] = [
-        lambda: stage.lists("alpha", tool("echo", description="another")),
-        lambda: guest.was_shown([("alpha", "echo")]),
-        lambda: guest.state.shown.add(tools_of("alpha", "echo")),
-        lambda: guest.load(Loading(tools=(("alpha", "echo"),))),
-        lambda: guest._client.wish({"surface": "browse"}),
-    ]
-    for change in changes:
-        change()
-        after = guest.view(3)
-        assert after is not view
-        assert guest.view(4) is after
-        view = after
-
-
 def searched(guest: Attachment, *words: str) -> list[str]:
     """What is listed after these searches, by the numbers of the tools."""
     for word in words:
@@ -148,20 +129,6 @@ def test_a_connection_of_a_session_knows_what_another_was_shown_until_it_is_show
 PRELOADING: dict[str, Any] = {"default": {"surface": "load", "preload": ["alpha/echo", "add", "nobody's"]}}
 
 
-def test_what_a_profile_preloads_is_loaded_from_the_start_and_judged_like_the_rest() -> None:
-    stage = Stage(profiles=PRELOADING)
-    guest = attached(stage)
-    first = guest.view().loaded
-    assert {key: each.source for key, each in first.tools.items()} == {
-        ECHO: Source.POLICY_PRELOAD,
-        ("alpha", "add"): Source.POLICY_PRELOAD,
-    }
-    assert guest.view().loaded is first
-    stage.lists("alpha", tool("echo", description="another"))
-    after = guest.view().loaded.tools
-    assert [str(each.verdict.status) for each in after.values()] == ["invalid_changed", "invalid_deleted"]
-
-
 def test_the_tools_that_were_called_most_are_preloaded_if_the_profile_says_usual() -> None:
     stage = Stage(profiles={"default": {"surface": "load", "preload": "usual"}})
     services = msgspec.structs.replace(
@@ -171,14 +138,22 @@ def test_the_tools_that_were_called_most_are_preloaded_if_the_profile_says_usual
     assert list(guest.view().loaded.tools) == [("alpha", "add")]
 
 
-def test_what_a_profile_preloads_is_loaded_once_its_server_has_listed() -> None:
+def test_what_a_profile_preloads_is_loaded_once_its_server_has_listed_and_judged_like_the_rest() -> None:
     stage = Stage(listed=False, profiles=PRELOADING)
     guest = attached(stage)
     assert not guest.view().loaded.tools
     assert guest.selection.surface.awaits(guest.view()) == ("alpha", "beta")
-    stage.lists("alpha", "echo")
-    guest.view(0)
-    assert ECHO in guest.state.loaded
+    stage.lists("alpha", "echo", "add")
+    assert guest.selection.surface.awaits(guest.view()) == ("beta",)
+    first = guest.view().loaded
+    assert {key: each.source for key, each in first.tools.items()} == {
+        ECHO: Source.POLICY_PRELOAD,
+        ("alpha", "add"): Source.POLICY_PRELOAD,
+    }
+    assert guest.view().loaded is first
+    stage.lists("alpha", tool("echo", description="another"))
+    after = guest.view().loaded.tools
+    assert [str(each.verdict.status) for each in after.values()] == ["invalid_changed", "invalid_deleted"]
 
 
 @pytest.mark.parametrize("hello", [{"surface": "category"}, {"lazy": False}, {"surface": "search"}])
@@ -322,12 +297,6 @@ def named(key: object) -> dict[str, Raw]:
 @pytest.fixture
 def it(stage: Stage, nursery: trio.Nursery) -> Attachments:
     return attachments(stage, nursery)
-
-
-async def test_a_bridge_names_the_session_of_all_requests_and_a_request_its_own(it: Attachments) -> None:
-    assert it.take_hello({"session": "k"}) == ""
-    assert it.key_of({}) == "k"
-    assert it.key_of(named("other")) == "other"
 
 
 @pytest.mark.parametrize("key", [7, "", "x" * 201, "a\x00"])
@@ -532,10 +501,11 @@ async def test_what_no_bridge_makes_up_is_no_key(it: Attachments, token: object)
     assert it.own.state.key is None
 
 
-async def test_a_key_that_is_given_counts_more_than_one_that_is_made_up(it: Attachments) -> None:
+async def test_a_bridge_names_the_session_of_all_requests_and_a_request_its_own(it: Attachments) -> None:
     assert it.take_hello({"session": "k", "anonymous": TOKEN}) == ""
     assert it.key_of({}) == "k"
     assert it.own.state.key is None
+    assert it.key_of(named("other")) == "other"
 
 
 async def test_who_keeps_nothing_shares_with_those_who_are_allowed_the_same(nursery: trio.Nursery) -> None:

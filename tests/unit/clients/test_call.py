@@ -14,12 +14,10 @@ from msgspec import Raw
 from trio.testing import MockClock
 
 from daemon import errors
-from daemon.clients.calls import ClientCall
 from daemon.clients.client import CallRates, is_metered
 from daemon.clients.dispatch import MAX_CALLS, MAX_PLAIN, PlainCall, plain_call
 from daemon.clients.waits import INDEX_PATIENCE, LISTING_PATIENCE, REPORT_SECONDS, wait_indexed, wait_listed
 from daemon.config.config_model import Config
-from daemon.counting.tally import counters, most_called
 from daemon.history.event import Event
 from daemon.kit.waiting import Watch
 from daemon.model import Kind
@@ -39,29 +37,24 @@ from tests.waiting import in_time
 # --- what passes through -----------------------------------------------------------------------------------
 
 
-@cases("result", raw={"result"})
-async def test_a_result_reaches_a_client_of_the_handshake_era_byte_by_byte(
-    stage: Stage, client: Client, result: bytes
+@cases("result", "told", raw={"result", "told"})
+async def test_a_result_passes_byte_by_byte_and_a_modern_client_gets_a_type_where_the_server_gave_none(
+    stage: Stage, client: Client, result: bytes, told: bytes | None
 ) -> None:
     await client.call("alpha", "echo", request_id="x")
     stage.answer(await stage.alpha.wait_sent(), result)
     assert await client.line() == b'{"jsonrpc":"2.0","id":"x","result":%b}' % result
-
-
-@cases("result", "told", raw={"result", "told"})
-async def test_a_modern_client_gets_a_result_type_exactly_where_the_server_gave_none(
-    stage: Stage, client: Client, result: bytes, told: bytes
-) -> None:
-    await client.call("alpha", "echo", _meta=MODERN)
-    stage.answer(await stage.alpha.wait_sent(), result)
-    assert await client.line() == b'{"jsonrpc":"2.0","id":1,"result":%b}' % told
+    if told is not None:
+        await client.call("alpha", "echo", _meta=MODERN)
+        stage.answer(await stage.alpha.wait_sent(2), result)
+        assert await client.line() == b'{"jsonrpc":"2.0","id":1,"result":%b}' % told
 
 
 async def test_a_call_reaches_the_server_with_its_arguments(stage: Stage, client: Client) -> None:
     line = (
         b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"_meta":{"traceparent": "00-1",'
         b'"progressToken":9,'
-        b'"io.modelcontextprotocol/logLevel":"debug"},"name":"call-category-tool","arguments":'
+        b'"io.modelcontextprotocol/logLevel":"debug","mcpd/session":"k"},"name":"call-category-tool","arguments":'
         b'{"category":"beta","name":"mcp__beta__echo","args":{"z" : 1.10, "a":[12345678901234567890]}}}}'
     )
     await client.send(line)
@@ -192,10 +185,15 @@ async def test_nobody_hears_of_a_waiting_call_without_having_asked_or_after_havi
 # --- giving up ---------------------------------------------------------------------------------------------
 
 
-async def test_a_cancelled_call_is_given_up_at_its_server(stage: Stage, client: Client) -> None:
+async def test_a_cancelled_call_is_given_up_at_its_server_and_no_other(stage: Stage, client: Client) -> None:
     await client.call("alpha", "echo", request_id="a")
     await client.call("alpha", "echo", request_id="b")
     first, second = await stage.alpha.wait_sent(1), await stage.alpha.wait_sent(2)
+    wrong: list[Any] = ["1", 2, None, [1], {}]
+    for params in ({}, *({"requestId": each} for each in wrong)):
+        await client.tell("notifications/cancelled", params)
+    await client.request("ping", request_id=9)
+    assert not stage.alpha.cancelled
     await client.tell("notifications/cancelled", {"requestId": "b", "reason": "user"})
     await stage.alpha.wait_cancelled()
     assert [key for key, _ in stage.alpha.cancelled] == [second.key]
@@ -203,18 +201,6 @@ async def test_a_cancelled_call_is_given_up_at_its_server(stage: Stage, client: 
     stage.answer(first)
     assert (await client.get())["id"] == "a"
     assert (await client.request("ping", request_id=3))["id"] == 3
-
-
-@pytest.mark.parametrize("wrong", ["1", 2, None, [1], {}])
-async def test_cancelling_something_else_leaves_a_call(stage: Stage, client: Client, wrong: object) -> None:
-    await client.call("alpha", "echo", request_id=1)
-    sent = await stage.alpha.wait_sent()
-    await client.tell("notifications/cancelled", {"requestId": wrong})
-    await client.tell("notifications/cancelled", {})
-    await client.request("ping", request_id=9)
-    assert not stage.alpha.cancelled
-    stage.answer(sent)
-    assert (await client.get())["id"] == 1
 
 
 async def test_a_client_that_hangs_up_gives_all_its_calls_up(stage: Stage, nursery: trio.Nursery) -> None:
@@ -488,15 +474,12 @@ def test_a_call_that_is_written_otherwise_is_left_to_a_closer_look(line: bytes) 
     assert plain_call(line) is None
 
 
-def test_a_longer_one_is_read_in_one_look_too_unless_it_may_be_nested_deeply() -> None:
+def test_a_long_call_is_read_in_one_look_unless_it_is_too_long_or_nested_too_deeply() -> None:
     arguments = b'{"x":"' + b"long" * 1000 + b'"}'
     assert plain_call(CALL.replace(ARGUMENTS, arguments)) == PlainCall(b"7", "echo", arguments)
     brackets = b'{"x":"' + b"[" * MAX_DEPTH + b"}" * MAX_DEPTH + b'"}'
     assert plain_call(CALL.replace(ARGUMENTS, brackets)) is None
     assert plain_call(CALL.replace(ARGUMENTS, b'{"x":"' + b" " * MAX_PLAIN + b'"}')) is None
-
-
-def test_the_shortest_one_that_is_nested_too_deeply_is_left_to_a_closer_look() -> None:
     # The message, its params and its arguments are three levels.
     inside = MAX_DEPTH - 3
     deepest = b'{"":' + b"[" * inside + b"]" * inside + b"}"
@@ -526,7 +509,7 @@ def limited(server: int | None = None, profile: int | None = None) -> Config:
     return config_of({"mcpServers": {"a": entry, "b": {"command": "x"}}, "profiles": {"default": default}})
 
 
-def test_ten_seconds_worth_goes_at_once_and_the_rest_a_call_at_a_time() -> None:
+def test_a_limit_lets_ten_seconds_worth_go_at_once_and_the_rest_a_call_at_a_time() -> None:
     now = 100.0
     rates, config = CallRates(lambda: now), limited(server=30)
     profile = config.profiles["default"]
@@ -541,11 +524,7 @@ def test_ten_seconds_worth_goes_at_once_and_the_rest_a_call_at_a_time() -> None:
     assert rates.take(config, profile, "gone") == 0, "a reload is removing it"
     now += 4
     assert rates.take(config, profile, "a") == 2, "what was refused has spent nothing"
-
-
-def test_a_limit_that_a_reload_changes_counts_at_once() -> None:
     rates, config = CallRates(lambda: 0.0), limited(server=6)
-    profile = config.profiles["default"]
     assert rates.take(config, profile, "a") == 0
     config = limited(server=600)
     assert [rates.take(config, profile, "a") for _ in range(2)] == [pytest.approx(0.1), pytest.approx(0.2)]
@@ -558,9 +537,6 @@ def test_clients_of_a_profile_share_its_calls_over_all_servers() -> None:
     with pytest.raises(errors.Overloaded, match="profile default may have 6 calls a minute"):
         rates.take(config, profile, "a")
     assert rates.take(config, profile, "b") == 10, "the queue of the server that is called decides"
-
-
-def test_where_nothing_is_limited_nothing_is_counted() -> None:
     for config, metered in ((limited(), False), (limited(server=1), True), (limited(profile=1), True)):
         assert is_metered(config, config.profiles["default"]) is metered
 
@@ -582,27 +558,20 @@ async def test_calls_over_the_limit_wait(nursery: trio.Nursery, mock_clock: trio
     assert len(stage.alpha.sent) == 2, "the client has taken it back"
 
 
-async def test_the_index_is_waited_for_until_it_knows_the_catalog(nursery: trio.Nursery) -> None:
-    catalog = Stage().catalog
-    index = Watch(Index())
-    done = trio.Event()
-
-    async def wait() -> None:
-        await wait_indexed(index, catalog)
-        done.set()
-
-    with trio.fail_after(30):
-        nursery.start_soon(wait)
-        await trio.testing.wait_all_tasks_blocked()
-        assert not done.is_set()
-        index.set(index.value.updated(catalog.value.servers))
-        await done.wait()
-
-
-async def test_an_index_that_does_not_come_is_given_up_after_its_patience(autojump_clock: MockClock) -> None:
-    began = trio.current_time()
-    await wait_indexed(Watch(Index()), Stage().catalog)
+async def test_the_index_is_waited_for_until_it_knows_the_catalog_or_patience_ends(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    catalog, index, began = Stage().catalog, Watch(Index()), trio.current_time()
+    await wait_indexed(index, catalog)
     assert trio.current_time() - began == pytest.approx(INDEX_PATIENCE, abs=0.1)
+
+    async def learn() -> None:
+        await trio.sleep(1)
+        index.set(index.value.updated(catalog.value.servers))
+
+    nursery.start_soon(learn)
+    await wait_indexed(index, catalog)
+    assert trio.current_time() - began == pytest.approx(INDEX_PATIENCE + 1, abs=0.1)
 
 
 @pytest.mark.parametrize("calling", [True, False])
@@ -674,40 +643,18 @@ def test_it_is_seen_in_a_long_result_and_not_looked_for_in_one_that_is_too_long(
     assert not is_error(b'{"isError":true,"content":"%b"}' % (b"x" * MAX_SEARCHED))
 
 
-@pytest.mark.parametrize("outcome", ["ok", errors.UpstreamLost.code])
-async def test_a_request_that_goes_the_way_of_calls_is_none(stage: Stage, client: Client, outcome: str) -> None:
-    await client.call("alpha", "echo")
-    sent = await stage.alpha.wait_sent()
-    assert isinstance(sent.call, ClientCall)
-    sent.call.method = "prompts/get"
-    if outcome == "ok":
-        stage.answer(sent)
-    else:
-        stage.lose(sent, errors.UpstreamLost("gone", server="alpha"))
-    await client.get()
-    counted = stage.tally.servers["alpha"]
-    assert counted.requests == {("prompts/get", outcome): 1}
-    assert (counted.count, counted.outcomes, stage.tally.meta_calls) == (0, {}, {})
-    assert most_called(counters(stage.tally)) == []
-
-
-@pytest.mark.parametrize(("meta", "became"), [(META, "parked"), (MODERN, "refused")])
-async def test_what_a_modern_client_is_asked_is_counted(
-    stage: Stage, client: Client, meta: dict[str, Any], became: str
-) -> None:
-    await client.call("alpha", "echo", _meta=meta)
-    asks_about(stage, await stage.alpha.wait_sent())
-    assert stage.tally.servers["alpha"].relays == {("elicitation/create", became): 1}
-
-
-@pytest.mark.parametrize(("capabilities", "became"), [(ABLE, "relayed"), ({}, "refused")])
+@pytest.mark.parametrize(
+    ("modern", "able", "became"),
+    [(True, True, "parked"), (True, False, "refused"), (False, True, "relayed"), (False, False, "refused")],
+)
 async def test_what_a_client_is_asked_is_counted(
-    stage: Stage, client: Client, capabilities: dict[str, Any], became: str
+    stage: Stage, client: Client, modern: bool, able: bool, became: str
 ) -> None:
-    who = {"name": "tester", "version": "1"}
-    said = {"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": who}
-    await client.request("initialize", said)
-    await client.call("alpha", "echo", request_id="x")
+    more: dict[str, Any] = {"_meta": META if able else MODERN} if modern else {}
+    if not modern:
+        said = {"protocolVersion": "2025-11-25", "capabilities": ABLE if able else {}}
+        await client.request("initialize", said)
+    await client.call("alpha", "echo", request_id="x", **more)
     asks_about(stage, await stage.alpha.wait_sent(), "roots/list", None)
     assert stage.tally.servers["alpha"].relays == {("roots/list", became): 1}
 
@@ -768,4 +715,7 @@ async def test_a_request_is_logged_without_what_it_was_given(stage: Stage, nurse
         await client.get()
         assert stage.log.notes[-1][1] == label
     # It is counted apart from calls of tools.
-    assert (stage.alpha.recorded, stage.tally.tools) == ([], {})
+    counted = stage.tally.servers["alpha"]
+    requests = {"prompts/get": 1, "resources/read": 2, "completion/complete": 1}
+    assert counted.requests == {(method, "ok"): count for method, count in requests.items()}
+    assert (stage.alpha.recorded, stage.tally.tools, counted.count) == ([], {}, 0)

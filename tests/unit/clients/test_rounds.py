@@ -36,10 +36,10 @@ async def greeted(stage: Stage, nursery: trio.Nursery, capabilities: object = AB
     return guest
 
 
-async def called(stage: Stage, client: Client, **params: Any) -> Sent:
-    """A call that has reached its server."""
+async def called(stage: Stage, client: Client, number: int = 1, **params: Any) -> Sent:
+    """A call that has reached its server, as this one of its requests."""
     await client.call("alpha", "echo", {"x": 1}, **params)
-    return await stage.alpha.wait_sent()
+    return await stage.alpha.wait_sent(number)
 
 
 def needs(stage: Stage, sent: Sent, requests: dict[str, str], state: bytes | None = STATE) -> None:
@@ -95,7 +95,7 @@ async def test_what_no_user_is_to_see_ends_the_call(nursery: trio.Nursery, moder
     stage, noted = Stage(), list[Event]()
     stage.context = msgspec.structs.replace(stage.context, subscribers=ConnectedClients(noted.append))
     client = (await greeted(stage, nursery)).client
-    more = {"_meta": META} if modern else {}
+    more: dict[str, Any] = {"_meta": META} if modern else {}
     sent = await called(stage, client, **more)
     asked = {"who": {"method": "elicitation/create", "params": {**QUESTION, "url": "file:///etc/passwd"}}}
     stage.answer(sent, b'{"inputRequests":%b,"resultType":"input_required"}' % json.dumps(asked).encode())
@@ -172,24 +172,17 @@ async def test_an_instance_with_a_workspace_gets_that_for_roots_which_its_client
 ) -> None:
     stage.alpha.roots = b'{"roots":[{"uri":"file:///w","name":"w"}]}'
     client = (await greeted(stage, nursery, capabilities)).client
-    more = {"_meta": {**META, CAPABILITIES_KEY: capabilities}} if modern else {}
+    more: dict[str, Any] = {"_meta": {**META, CAPABILITIES_KEY: capabilities}} if modern else {}
     needs(stage, await called(stage, client, **more), {"where": "roots/list"})
     sent = await stage.alpha.wait_sent(2)
     assert members(sent)["inputResponses"] == {"where": {"roots": [{"uri": "file:///w", "name": "w"}]}}
     needs(stage, sent, {"what": "sampling/createMessage"})
     if modern:
         assert list((await client.get())["result"]["inputRequests"]) == ["what"]
+        needs(stage, await called(stage, client, 3, **more), {})
+        assert (await client.get())["result"]["inputRequests"] == {}
     else:
         assert error_of(await client.get())["code"] == "InputRefused"
-
-
-async def test_a_state_without_questions_goes_to_a_modern_client_although_its_instance_has_a_workspace(
-    stage: Stage, nursery: trio.Nursery
-) -> None:
-    stage.alpha.roots = b'{"roots":[]}'
-    client = (await greeted(stage, nursery, {})).client
-    needs(stage, await called(stage, client, _meta={**META, CAPABILITIES_KEY: {}}), {})
-    assert (await client.get())["result"]["resultType"] == "input_required"
 
 
 async def test_roots_of_its_own_are_passed_on_as_they_are(stage: Stage, nursery: trio.Nursery) -> None:
@@ -458,12 +451,6 @@ async def handed_out(stage: Stage, client: Client, meta: object = META) -> str:
     return task_id
 
 
-async def called_again(stage: Stage, client: Client) -> Sent:
-    """A second call that has reached its server."""
-    await client.call("alpha", "echo", {"x": 1}, request_id=2, _meta=META)
-    return await stage.alpha.wait_sent(2)
-
-
 async def about(client: Client, method: str, task_id: object, **more: object) -> None:
     await client.ask(method, {"taskId": task_id, **more, "_meta": META})
 
@@ -534,7 +521,8 @@ async def test_beyond_the_bound_mcpd_polls_for_a_client_that_would_poll(
 ) -> None:
     monkeypatch.setattr("daemon.clients.client_tasks.MAX_OWN_TASKS", 1)
     await handed_out(stage, polling)
-    tell(stage, await called_again(stage, polling), WORKING, taskId="second", resultType="task")
+    second = await called(stage, polling, 2, request_id=2, _meta=META)
+    tell(stage, second, WORKING, taskId="second", resultType="task")
     tell(stage, await stage.alpha.wait_sent(3), DONE)
     assert (await polling.get())["result"]["content"] == RESULT["content"]
 

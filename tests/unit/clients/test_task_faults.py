@@ -326,10 +326,17 @@ async def test_a_task_at_a_server_that_is_no_child_outlives_its_connection(
 
 
 @pytest.mark.parametrize(
-    ("token", "key", "finds"), [("a", None, True), ("b", None, False), ("b", "k", False), ("a", "k", False)]
+    ("made", "asks", "finds"),
+    [
+        (("a", None), ("a", None), True),
+        (("a", None), ("b", None), False),
+        (("a", None), ("b", "k"), False),
+        (("a", None), ("a", "k"), False),
+        (("a", "k"), ("a", "k"), True),
+    ],
 )
 async def test_over_http_the_token_or_the_session_finds_a_task(
-    stage: Stage, nursery: trio.Nursery, token: str, key: str | None, finds: bool
+    stage: Stage, nursery: trio.Nursery, made: Any, asks: Any, finds: bool
 ) -> None:
     stage.alpha.is_modern = True
 
@@ -337,22 +344,15 @@ async def test_over_http_the_token_or_the_session_finds_a_task(
         principal = Principal(owner=f"token {token}: ", token=token, keeps=False)
         return (await stage.connect(nursery, principal)).client
 
-    task = await handed_out(stage, await connected("a"))
-    meta = {**META, SESSION_KEY: key} if key else META
-    asking = await connected(token)
-    await asking.ask("tasks/get", {"taskId": task, "_meta": meta})
+    def meta(key: str | None) -> dict[str, Any]:
+        return {**META, SESSION_KEY: key} if key else META
+
+    task = await handed_out(stage, await connected(made[0]), meta(made[1]))
+    asking = await connected(asks[0])
+    await asking.ask("tasks/get", {"taskId": task, "_meta": meta(asks[1])})
     if finds:
         tell(stage, await stage.alpha.wait_sent(2), DONE)
     assert ("result" in await asking.get()) is finds
-
-
-async def test_a_session_finds_its_task_over_another_connection(stage: Stage, nursery: trio.Nursery) -> None:
-    stage.alpha.is_modern, meta = True, {**META, SESSION_KEY: "k"}
-    task = await handed_out(stage, (await stage.connect(nursery)).client, meta)
-    other = (await stage.connect(nursery)).client
-    await other.ask("tasks/get", {"taskId": task, "_meta": meta})
-    tell(stage, await stage.alpha.wait_sent(2), DONE)
-    assert (await other.get())["result"]["result"] == RESULT
 
 
 @pytest.mark.parametrize("is_asked", [False, True])

@@ -13,7 +13,6 @@ from trio.testing import MockClock
 from daemon.clients.workspace import (
     AT_ONCE,
     MAX_LOOKS,
-    MAX_PATH,
     MAX_SHOWN,
     RESOLVE_SECONDS,
     OwnWorkspace,
@@ -109,27 +108,7 @@ async def test_a_workspace_is_normalised(places: Path) -> None:
     assert workspace.directory == str(places / "root")
 
 
-BAD = [
-    ("/no/such/place", "'/no/such/place' does not exist where mcpd runs"),
-    ("relative/path", "'relative/path' is not an absolute path"),
-    ("", "'' is not an absolute path"),
-    ("~/src", "is not an absolute path"),
-    ("/", "is the root of the file system"),
-    ("//../", "is the root of the file system"),
-    ("/etc/hostname", "is not a directory"),
-    ("/etc/hostname/x", "cannot be read: Not a directory"),
-    ("/a\0b", r"'/a\x00b' has a NUL character"),
-    ("/\x1b[31m", r"'/\x1b[31m' does not exist"),
-    ("/" + "x" * 300, "cannot be read: File name too long"),
-    ("/" + "ü" * (MAX_PATH // 2), f"is longer than {MAX_PATH} bytes"),
-    ("/\udcff", "is not UTF-8"),
-    (7, "is not a string"),
-    (["/tmp"], "is not a string"),
-    (False, "is not a string"),
-]
-
-
-@pytest.mark.parametrize(("said", "told"), BAD)
+@cases("said", "told")
 async def test_what_cannot_be_a_workspace_is_told_with_what_to_do(said: object, told: str) -> None:
     workspace = await found({"workspace": said, "directory": "/usr"})
     assert workspace.directory is None

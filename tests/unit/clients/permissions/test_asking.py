@@ -18,10 +18,6 @@ SURFACES = ["category", "browse", "search", "search-wrapped", "load", "full"]
 WEB = Principal(owner="token ci: ", token="ci", keeps=False)
 
 
-def named(surface: str) -> str:
-    return "search" if surface == "search-wrapped" else surface
-
-
 async def call(client: Client, surface: str = "category", request_id: Any = 1, **more: Any) -> None:
     await client.ask("tools/call", {**agreeing.call_of(surface), **more}, request_id=request_id)
 
@@ -33,7 +29,7 @@ def surface() -> str:
 
 @pytest.fixture
 def stage(surface: str) -> Stage:
-    return agreeing.stage_of(named(surface))
+    return agreeing.stage_of(surface.removesuffix("-wrapped"))
 
 
 @pytest.fixture
@@ -100,12 +96,19 @@ async def test_whatever_is_no_agreement_sends_nothing_and_says_what_is_left_to_d
     assert not stage.alpha.sent
 
 
-async def test_an_error_in_place_of_an_answer_sends_nothing(stage: Stage, client: Client) -> None:
+async def test_without_an_answer_or_after_a_cancellation_nothing_is_sent(stage: Stage, client: Client) -> None:
     await call(client)
     question = await agreeing.asked(client)
     error = {"code": -32601, "message": "no"}
     await client.send({"jsonrpc": "2.0", "id": question["id"], "error": error})
     assert "the client refused to ask the user: no" in error_of(await agreeing.answer_to(client))["message"]
+    assert not stage.alpha.sent
+    await call(client, request_id=2)
+    question = await agreeing.asked(client)
+    await client.tell("notifications/cancelled", {"requestId": 2})
+    assert (await client.get())["method"] == "notifications/cancelled"
+    await agreeing.reply(client, question, agreeing.accept())
+    await trio.testing.wait_all_tasks_blocked()
     assert not stage.alpha.sent
 
 
@@ -131,16 +134,6 @@ async def test_a_user_has_so_long_and_the_client_is_told_that_it_goes_on(
     assert not stage.alpha.sent
 
 
-async def test_a_call_that_is_cancelled_while_a_user_is_asked_is_not_sent(stage: Stage, client: Client) -> None:
-    await call(client)
-    question = await agreeing.asked(client)
-    await client.tell("notifications/cancelled", {"requestId": 1})
-    assert (await client.get())["method"] == "notifications/cancelled"
-    await agreeing.reply(client, question, agreeing.accept())
-    await trio.testing.wait_all_tasks_blocked()
-    assert not stage.alpha.sent
-
-
 @pytest.mark.parametrize("capabilities", [{}, {"sampling": {}}, {"elicitation": {"url": {}}}])
 async def test_a_client_that_cannot_ask_is_told_how_the_user_can_allow_it(
     stage: Stage, nursery: trio.Nursery, capabilities: Any
@@ -158,10 +151,14 @@ async def test_a_client_that_cannot_ask_is_told_how_the_user_can_allow_it(
     assert echo.asks
 
 
+@pytest.mark.parametrize("modern", [False, True])
 @pytest.mark.parametrize("change", ["deny", "off", "changed"])
-async def test_what_holds_when_the_user_has_agreed_decides(stage: Stage, client: Client, change: str) -> None:
-    await call(client)
-    question = await agreeing.asked(client)
+async def test_what_holds_when_the_user_has_agreed_decides(
+    stage: Stage, client: Client, change: str, modern: bool
+) -> None:
+    meta: dict[str, Any] = {"_meta": agreeing.META} if modern else {}
+    await call(client, **meta)
+    asked: Any = (await required(client))[1] if modern else await agreeing.asked(client)
     match change:
         case "deny":
             agreeing.configure(stage, agreeing.DENIES)
@@ -169,8 +166,11 @@ async def test_what_holds_when_the_user_has_agreed_decides(stage: Stage, client:
             agreeing.configure(stage, {"match": "beta/*", "then": "deny"}, agreeing.DENIES)
         case _:
             stage.lists("alpha", tool("echo", description="Another."), "add")
-    await agreeing.reply(client, question, agreeing.accept())
-    error = error_of(await agreeing.answer_to(client))
+    if modern:
+        await again(client, asked, agreeing.accept())
+    else:
+        await agreeing.reply(client, asked, agreeing.accept())
+    error = error_of(await agreeing.answer_to(client, 2 if modern else 1))
     assert error["code"] == ("PermissionDenied" if change == "changed" else "ToolDisabled")
     assert not stage.alpha.sent
 
@@ -316,14 +316,6 @@ async def test_a_modern_client_that_brings_no_answer_is_asked_again(nursery: tri
     _, state = await required(client, 2)
     await again(client, state, {"action": "decline"}, 3)
     assert "the client has declined or cancelled" in error_of(await agreeing.answer_to(client, 3))["message"]
-    assert not stage.alpha.sent
-
-
-async def test_rules_are_judged_when_a_modern_client_comes_back(nursery: trio.Nursery) -> None:
-    stage, client, state = await asked_in_its_answer(nursery)
-    agreeing.configure(stage, agreeing.DENIES)
-    await again(client, state, agreeing.accept())
-    assert error_of(await agreeing.answer_to(client, 2))["code"] == "ToolDisabled"
     assert not stage.alpha.sent
 
 

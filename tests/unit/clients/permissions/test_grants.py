@@ -41,13 +41,18 @@ def test_a_grant_holds_until_its_end(until: float | None, now: float) -> None:
     assert bool(grants.current(now)) == holds
 
 
-def test_a_session_has_so_many_and_the_latest_stay() -> None:
+async def test_a_session_has_so_many_grants_and_approved_calls_and_the_latest_stay() -> None:
     grants, tools = Grants(), [tool("fs", f"t{number}") for number in range(MAX_GRANTS + 1)]
     for each in tools:
         grants.allow(each, "its user")
     assert len(grants.current(0.0)) == MAX_GRANTS
     assert grants.covers(tools[-1], 0.0)
     assert not grants.covers(tools[0], 0.0)
+    agreed = AgreedCalls()
+    for number in range(MAX_AGREED + 1):
+        agreed.note(b"%d" % number, TOOL)
+    assert len(agreed) == MAX_AGREED
+    assert not agreed.take(b"0", TOOL)
 
 
 def looked_at(left: SessionGrants, key: str) -> bool:
@@ -96,14 +101,6 @@ async def test_a_call_may_be_repeated_once_in_time_by_who_has_made_it(mock_clock
         assert not agreed.take(b"ben", taken)
         assert agreed.take(b"anna", taken) is (taken == TOOL and not seconds)
         assert not agreed.take(b"anna", TOOL)
-
-
-async def test_so_many_are_remembered(mock_clock: MockClock) -> None:
-    agreed = AgreedCalls()
-    for number in range(MAX_AGREED + 1):
-        agreed.note(b"%d" % number, TOOL)
-    assert len(agreed) == MAX_AGREED
-    assert not agreed.take(b"0", TOOL)
 
 
 def profile_of(*rules: Any) -> Profile:

@@ -178,6 +178,11 @@ async def test_a_new_tool_runs_once_its_user_has_approved_it(
     )
     assert question["params"]["requestedSchema"]["properties"]["choice"]["enum"] == ["approve", "refuse"]
     assert not trust.stage.alpha.sent
+    # A user is asked once about calls that come together.
+    first = client._open
+    await client.call("add")
+    assert "waits for an operator's approval" in (await client.error())["message"]
+    client._open = first
     await client.answer(question, accept("approve"))
     sent = await trust.stage.alpha.wait_sent()
     assert sent.tool == "add"
@@ -296,14 +301,6 @@ async def test_a_user_who_has_not_approved_is_not_asked_again_at_once(
     await trio.sleep(1)
     await client.call()
     await client.question()
-
-
-async def test_a_user_is_asked_once_about_calls_that_come_together(trust: Trusting, client: Asking) -> None:
-    question = await question_about_new(trust, client)
-    await client.call()
-    assert "waits for an operator's approval" in (await client.error())["message"]
-    await client.answer(question, accept("approve"))
-    await trust.stage.alpha.wait_sent()
 
 
 @pytest.mark.parametrize("principal", [OTHER_USER, Principal(owner="token ci: ", token="ci", keeps=False)])
@@ -437,14 +434,6 @@ async def test_a_definition_that_is_asked_for_is_asked_about(
     await client.client.ask("tools/call", client._params, request_id=50)
     await client.answer(await client.question(), accept("approve"))
     assert "add" in (await client.result())["result"]["structuredContent"]["tools"]
-
-
-async def test_a_prompt_is_refused_without_a_question(trust: Trusting, client: Asking, modern: bool) -> None:
-    trust.stage.offers("alpha", Kind.PROMPT)
-    trust.stage.offers("alpha", Kind.PROMPT, "new")
-    params = {"name": "new", **({"_meta": META} if modern else {})}
-    error = (await client.client.request("prompts/get", params))["error"]
-    assert error["data"]["code"] == "ToolHeld"
 
 
 # --- the question --------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from daemon.catalog.trust import approval
 from daemon.facts import Approved, Switched
 from daemon.model import Kind
 from tests.fakes_upstream import MODERN, Client, Stage, definition_of
+from tests.unit.cases import cases
 
 PROMPTS = ({"name": "greet", "description": "Says hello."}, "plain")
 CHANGED = ({"name": "greet", "description": "Says goodbye."}, "plain", "new")
@@ -57,27 +58,9 @@ def read(uri: str) -> tuple[str, dict[str, Any]]:
     return "resources/read", {"uri": uri}
 
 
-REFUSED = [
-    prompt("greet"),
-    prompt("new"),
-    prompt("alpha__new"),
-    argument("greet"),
-    argument("new"),
-    variable("page://{n}"),
-    read("page://1"),
-    read("mcpd://alpha/page%3A%2F%2F1"),
-    ("skills/get", {"uri": "skill://refunds/SKILL.md"}),
-    ("resources/directory/read", {"uri": "skill://refunds"}),
-    read("skill://refunds/terms.md"),
-    read("skill://mcpd+alpha/refunds/SKILL.md"),
-]
-SENT = [prompt("plain"), argument("plain"), variable("book://{isbn}"), read("book://1"), read("page://listed")]
-SENT += [("skills/get", {"uri": "skill://refunds/inner/SKILL.md"}), read("skill://refunds/inner/terms.md")]
-
-
 @pytest.mark.parametrize("single", [False, True])
 @pytest.mark.parametrize("era", ERAS, ids=["handshake", "modern"])
-@pytest.mark.parametrize(("method", "params"), REFUSED)
+@cases("method", "params")
 async def test_what_is_held_is_refused_before_anything_is_sent(
     stage: Stage, nursery: trio.Nursery, method: str, params: Any, era: Any, single: bool
 ) -> None:
@@ -92,7 +75,7 @@ async def test_what_is_held_is_refused_before_anything_is_sent(
 
 
 @pytest.mark.parametrize("era", ERAS, ids=["handshake", "modern"])
-@pytest.mark.parametrize(("method", "params"), SENT)
+@cases("method", "params")
 async def test_what_is_approved_is_sent(
     stage: Stage, client: Client, method: str, params: Any, era: Any
 ) -> None:

@@ -1,6 +1,7 @@
 """What clients ask about prompts: lists of all servers, and a prompt filled in by the server that has it."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from daemon.facts import DefinitionsListed, Switched
 from daemon.model import Kind
 from daemon.protocol import ASKED_OF_CLIENTS
 from tests.fakes_upstream import MODERN, Client, Stage
+from tests.unit.cases import rows_of
 
 GREET = {"name": "greet", "title": "Say hello", "arguments": [{"name": "who", "x": 1.0}], "icons": []}
 
@@ -218,27 +220,10 @@ async def test_where_there_are_several_servers_it_goes_to_none(
     assert not stage.alpha.sent
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        *(each.upper() for each in SERVED),
-        *ASKED_OF_CLIENTS,
-        "Tasks/Update",
-        "notifications/cancelled",
-        "Notifications/x",
-        "mcpd/hello",
-        "MCPD/unsent",
-        "notifications",
-        "",
-        " tools/call",
-        "tools/call\\u0000",
-        'x","method":"tools/call","x":"',
-        "x\r\nMcp-Method: y",
-        "m\u00e9thode",
-        "x" * 129,
-        "x" * 1_000_000,
-    ],
-)
+SPELLINGS = (*(each.upper() for each in SERVED), *ASKED_OF_CLIENTS, "x" * 1_000_000)
+
+
+@pytest.mark.parametrize("method", [*SPELLINGS, *rows_of(Path(__file__), "spellings")])
 async def test_no_method_of_the_base_protocol_passes_in_any_spelling(
     stage: Stage, alone: Client, method: str
 ) -> None:
@@ -336,21 +321,16 @@ async def test_what_comes_with_a_call_goes_to_the_calls_client_if_its_server_is_
     assert got[0]["result"] == {"content": []}
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
+def test_notifications_that_mcpd_knows_or_that_might_be_its_own_do_not_pass_unread() -> None:
+    of_mcp = ("message", "progress", "tasks", "cancelled")
+    known = (
         *CHANGED,
-        "notifications/message",
-        "notifications/progress",
-        "notifications/tasks",
-        "notifications/cancelled",
-    ],
-)
-def test_notifications_that_mcpd_knows_do_not_pass_unread(method: str) -> None:
-    assert not is_unknown(method)
-
-
-@pytest.mark.parametrize("method", ["mcpd/unsent", "MCPD/hello", "", 'a"b', "x" * 129])
-def test_what_might_be_taken_for_mcpds_own_does_not_pass(method: str) -> None:
-    assert not is_unknown(method)
+        *(f"notifications/{each}" for each in of_mcp),
+        "mcpd/unsent",
+        "MCPD/hello",
+        "",
+        'a"b',
+        "x" * 129,
+    )
+    assert not [each for each in known if is_unknown(each)]
     assert is_unknown("notifications/com.example/drawn")

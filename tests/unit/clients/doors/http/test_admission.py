@@ -129,9 +129,8 @@ def test_every_reason_is_one_that_is_counted() -> None:
     with pytest.raises(Refusal):
         place.admission.profile(Principal(profiles=("a",)), "b")
     place.admission.crowded(head(), "nobody has a place")
-    assert (
-        place.counted.keys() | {"server", "gone"} == HTTP_REFUSALS
-    )  # those two of a connection, not a request
+    of_connections = {"server", "gone"}
+    assert place.counted.keys() | of_connections == HTTP_REFUSALS
 
 
 PROFILES = ("reader", "default")
@@ -149,11 +148,8 @@ def test_a_profile_that_is_not_for_a_token_is_refused_whether_or_not_it_exists(w
         place.admission.profile(Principal(profiles=PROFILES), wanted)
     assert caught.value.status is HTTPStatus.FORBIDDEN
     assert caught.value.text == "this token is not for that profile. It is for: reader, default\n"
-
-
-def test_a_token_without_any_profile_gets_none() -> None:
     with pytest.raises(Refusal):
-        hall().admission.profile(Principal(profiles=()), None)
+        place.admission.profile(Principal(profiles=()), None)
 
 
 PROXIES: dict[str, Any] = {"trusted_proxies": ("10.0.0.0/8", "2001:db8:1::/48")}
@@ -274,25 +270,19 @@ def preflight(**headers: str) -> dict[str, str]:
     return dict(admission.allowances(request, PAGE))
 
 
-def test_a_preflight_is_told_the_methods_and_all_headers_of_both_eras() -> None:
+def test_a_preflight_is_told_what_a_page_may_send_and_other_options_are_none() -> None:
     told = preflight(access_control_request_headers="Authorization, Mcp-Param-Region, Mcp-Session-Id")
     assert told["Access-Control-Allow-Methods"] == "GET, POST, DELETE"
     assert set(told["Access-Control-Allow-Headers"].split(", ")) == {*admission.SENT, "mcp-param-region"}
     assert told["Access-Control-Max-Age"] == str(admission.MAX_AGE)
+    key = "Access-Control-Allow-Private-Network"
+    assert key not in preflight()
+    assert preflight(access_control_request_private_network="true")[key] == "true"
+    assert not admission.is_preflight(head(method="OPTIONS", origin=PAGE))
+    assert not admission.is_preflight(head(access_control_request_method="POST"))
 
 
 @pytest.mark.parametrize("asked", ["x-forwarded-for", "mcp-param-a b", "mcp-param-", "mcp-param-ü", "", ",,"])
 def test_headers_that_no_page_needs_are_not_allowed(asked: str) -> None:
     told = preflight(access_control_request_headers=asked)
     assert set(told["Access-Control-Allow-Headers"].split(", ")) == admission.SENT
-
-
-def test_a_page_from_elsewhere_may_reach_this_machine_only_if_it_asks() -> None:
-    key = "Access-Control-Allow-Private-Network"
-    assert key not in preflight()
-    assert preflight(access_control_request_private_network="true")[key] == "true"
-
-
-def test_options_without_a_question_is_no_preflight() -> None:
-    assert not admission.is_preflight(head(method="OPTIONS", origin=PAGE))
-    assert not admission.is_preflight(head(access_control_request_method="POST"))

@@ -3,7 +3,6 @@
 import socket
 from http import HTTPStatus
 
-import attrs
 import h11
 import pytest
 import trio
@@ -13,12 +12,13 @@ from daemon.clients.doors.http import http_connection
 from daemon.clients.doors.http.binding import peer_of
 from daemon.clients.doors.http.http_connection import HttpExchange
 from daemon.clients.doors.http.http_sessions import COMMENT, COMMENT_SECONDS, ExchangeLink, PostReply
-from daemon.clients.doors.http.reading import HEAD_BYTES, Refusal
+from daemon.clients.doors.http.reading import Refusal
 from daemon.errors import ProtocolFault
 from daemon.wire import envelope
 from daemon.wire.envelope import Envelope, Line
 from daemon.wire.link import STUCK_SECONDS
 from daemon.wire.outbox import Outbox
+from tests.unit.cases import cases
 from tests.unit.clients.doors.http.answering import ALICE, BOB, an_endpoint, begun, message
 from tests.unit.clients.doors.http.visiting import MAX_BODY, HttpClient, Visit, taking, visiting
 from tests.unit.wire.fakes import RecordingReceiver
@@ -91,15 +91,7 @@ async def test_a_client_that_waits_for_it_is_told_to_go_on_unless_it_is_refused(
         assert await visit.client.is_closed()
 
 
-@pytest.mark.parametrize(
-    ("sent", "status"),
-    [
-        (b"\x00\x01\x02\r\n\r\n", 400),
-        (b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip\r\n\r\n", 501),
-        (b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
-        (b"GET / HTTP/1.1\r\nHost: h\r\nX: " + b"x" * 2 * HEAD_BYTES, 431),
-    ],
-)
+@cases("sent", "status", raw={"sent"})
 async def test_what_is_no_request_gets_a_status_and_is_closed(sent: bytes, status: int) -> None:
     async with visiting(taking(echo)) as visit:
         await visit.client.stream.send_all(sent)
@@ -168,7 +160,7 @@ async def test_a_client_that_leaves_is_noticed_at_once() -> None:
         waiting[0].finish()
 
 
-async def test_a_stopping_daemon_answers_what_is_under_way_and_closes() -> None:
+async def test_a_stopping_daemon_answers_what_is_under_way_and_closes_that_and_what_is_idle() -> None:
     waiting: list[HttpExchange] = []
     async with visiting(waiting.append) as visit:
         await visit.client.send("GET", "/")
@@ -179,9 +171,6 @@ async def test_a_stopping_daemon_answers_what_is_under_way_and_closes() -> None:
         response = await visit.client.response()
         assert (response.body, response.headers["connection"]) == (b"done", "close")
         assert await visit.client.is_closed()
-
-
-async def test_a_stopping_daemon_closes_what_is_idle() -> None:
     async with visiting(taking(echo)) as visit:
         await visit.client.ask("GET", "/")
         visit.connection.close_when_done()
@@ -470,20 +459,9 @@ async def test_who_begins_many_sessions_ends_nobody_elses() -> None:
         assert visit.connection.exchange is None
 
 
-@attrs.frozen
-class _Gone:
-    """A connection whose client has reset it."""
-
-    def setsockopt(self, *_: int) -> None:
-        return
-
-    def getpeername(self) -> tuple[str, int]:
-        raise OSError(107, "Transport endpoint is not connected")
-
-
 def test_who_has_left_before_being_accepted_has_no_address() -> None:
-    gone: socket.socket = _Gone()  # type: ignore[assignment]
-    assert peer_of(gone) is None
+    with socket.socket() as gone:  # not connected, as one that its client has reset
+        assert peer_of(gone) is None
 
 
 async def test_a_response_that_is_not_read_ends_its_connection() -> None:

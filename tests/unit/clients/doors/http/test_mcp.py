@@ -215,11 +215,14 @@ def test_a_request_that_agrees_with_itself_passes() -> None:
     assert judged(headers={"mcp-name": encoded("écho")}, name="écho") is None
     assert judged("tools/list") is None
     assert judged("resources/read", headers={"mcp-name": "file:///a"}, uri="file:///a") is None
-
-
-def test_a_request_about_a_task_may_lack_the_name_but_not_contradict_it() -> None:
+    # About a task, a request may lack the name but not contradict it.
     assert judged("tasks/get", taskId="x") is None
     assert judged("tasks/get", {"mcp-name": "y"}, taskId="x") == mcp.HEADER_MISMATCH
+    # A version that nobody speaks is the session's matter; methods of earlier revisions are not found.
+    meta = {VERSION_KEY: "2099-01-01", CAPABILITIES_KEY: {}}
+    assert judged("tools/list", headers={"mcp-protocol-version": "2099-01-01"}, _meta=meta) is None
+    for method in ("initialize", "ping", "logging/setLevel"):
+        assert judged(method) == METHOD_NOT_FOUND
 
 
 @cases("headers")
@@ -235,16 +238,6 @@ def test_what_says_nothing_of_its_version_or_capabilities_is_refused() -> None:
     fault = mcp.fault_of({}, "tools/list", None)
     assert fault is not None
     assert fault[0] == INVALID_PARAMS
-
-
-@pytest.mark.parametrize("method", ["initialize", "ping", "logging/setLevel"])
-def test_a_method_of_earlier_revisions_is_not_found(method: str) -> None:
-    assert judged(method) == METHOD_NOT_FOUND
-
-
-def test_a_version_that_nobody_speaks_is_the_sessions_matter() -> None:
-    meta = {VERSION_KEY: "2099-01-01", CAPABILITIES_KEY: {}}
-    assert judged("tools/list", headers={"mcp-protocol-version": "2099-01-01"}, _meta=meta) is None
 
 
 TOOL = json.dumps(

@@ -162,9 +162,6 @@ async def test_sessions_of_some_visitors_can_be_ended() -> None:
 def test_a_message_is_one_event_whatever_line_ends_are_in_it() -> None:
     assert b"".join(map(bytes, http_sessions.event((b'{"a":\r\n', b"1}")))) == b'data: {"a":  1}\n\n'
     assert b"".join(map(bytes, http_sessions.event((b"{}",), b"1-2"))) == b"id: 1-2\ndata: {}\n\n"
-
-
-def test_an_event_without_data_says_when_to_come_back() -> None:
     assert http_sessions.priming(b"1-2") == b"id: 1-2\nretry: 1000\ndata: \n\n"
 
 
@@ -178,14 +175,11 @@ def test_an_id_that_was_never_given_is_refused(never: str) -> None:
         log.after(never)
 
 
-def test_the_oldest_events_are_dropped() -> None:
+def test_the_oldest_events_are_dropped_and_one_that_is_too_long_is_not_kept() -> None:
     log = http_sessions.EventLog()
     ids = [log.add(http_sessions.LISTENING, (b"%d" % number,)) for number in range(http_sessions.MAX_KEPT + 10)]
     missed = log.after(ids[0].decode())[1]
     assert (len(missed), missed[0][1]) == (http_sessions.MAX_KEPT, b"10")
-
-
-def test_so_are_many_bytes_and_one_event_that_is_too_long_is_not_kept() -> None:
     log = http_sessions.EventLog()
     first = log.add(http_sessions.LISTENING, (b"x",))
     for _ in range(5):
