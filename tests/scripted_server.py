@@ -34,10 +34,10 @@ tests, so that it is compiled already, and imports as little as it can.
     requests    methods that it asks of the client right after `initialized`, ids "srv-0", "srv-1", ...
     effects     the file that counts side effects, one line each
 
-Tools: `echo` · `pid` · `env` · `sleep` {seconds}, until cancelled · `progress` {count, interval} then `sleep`s
-{seconds} · `bytes` {count} · `effect` {then?: action} · `fail` (isError) · `refuse` (JSON-RPC error) · `act`
-{an action} · `noise` {count, text} · `line` {bytes}: one enormous line, then the answer · `announce` {count} ·
-`set_tools` {tools}.
+Tools: `echo` · `pid` · `where` (if it is listed: its directory, words and pid) · `env` · `sleep` {seconds},
+until cancelled · `progress` {count, interval} then `sleep`s {seconds} · `bytes` {count} · `effect` {then?:
+action} · `fail` (isError) · `refuse` (JSON-RPC error) · `act` {an action} · `noise` {count, text} · `line`
+{bytes}: one enormous line, then the answer · `announce` {count} · `set_tools` {tools}.
 """
 
 from __future__ import annotations
@@ -283,6 +283,8 @@ class Server:
         match name:
             case "pid":
                 text = str(os.getpid())
+            case "where":
+                text = json.dumps({"cwd": os.getcwd(), "args": sys.argv[2:], "pid": os.getpid()})  # noqa: PTH109
             case "env":
                 text = json.dumps(dict(os.environ))
             case "bytes":

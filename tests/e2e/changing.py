@@ -125,6 +125,11 @@ class Changing:
             os.kill(self.pids[-1], signal.SIGKILL)
             self._wait(lambda: self._link is not None)
 
+    def forget(self) -> None:
+        """Forget the calls of before, all of which have been told when a command is done."""
+        self.command()
+        self.calls.clear()
+
     def strange(self) -> list[Json]:
         """Calls that ran with a form other than the one that their caller was shown."""
         return [call for call in self.calls if call["version"] != call["shown"]]

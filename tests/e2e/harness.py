@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -205,6 +205,11 @@ class Daemon:
         """A raw JSON-RPC client on the socket."""
         return RawClient(self.socket, **kwargs)
 
+    def bridge(self, *options: str, path: Path | None = None) -> "Spawned":
+        """A raw client behind `mcpd connect`, which reaches the daemon by its socket or another path."""
+        words = self.command("connect", "--socket", str(path or self.socket), *options)
+        return Spawned(words, self.log, cwd=self.code, env=self.environ)
+
     def note(self, text: str) -> None:
         """Add a line about a run to its log."""
         with self.log.open("a") as log:
@@ -219,14 +224,18 @@ class RawClient:
     """A client that writes and reads single JSON lines, to misbehave on purpose and to see raw bytes."""
 
     def __init__(self, path: Path, *, timeout: float = WAIT) -> None:
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(timeout)
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(timeout)
         try:
-            self._socket.connect(str(path))
+            connection.connect(str(path))
         except OSError:
-            self._socket.close()
+            connection.close()
             raise
-        self._file = self._socket.makefile("rb")
+        self._speak(connection)
+
+    def _speak(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._file = connection.makefile("rb")
         self._last = 0
         self.notices: list[dict[str, Any]] = []
         """Messages that came while an answer was awaited."""
@@ -235,12 +244,27 @@ class RawClient:
         """Send raw bytes and a newline."""
         self._socket.sendall(line + b"\n")
 
-    def receive(self) -> dict[str, Any]:
-        """The next message."""
+    def line(self) -> bytes:
+        """The next line, as it came."""
         line = self._file.readline()
         assert line, "the daemon closed the connection"
-        message: dict[str, Any] = json.loads(line)
+        return line
+
+    def receive(self) -> dict[str, Any]:
+        """The next message."""
+        message: dict[str, Any] = json.loads(self.line())
         return message
+
+    def lines(self) -> Iterator[bytes]:
+        """All lines, to the end, for a thread of its own."""
+        self._socket.settimeout(None)
+        yield from self._file
+
+    def hang_up(self) -> None:
+        """End what a thread of its own reads, and disconnect."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self.close()
 
     def closed(self) -> bool:
         """Whether the daemon closes the connection (waits for it)."""
@@ -320,6 +344,60 @@ class RawClient:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+class Spawned(RawClient):
+    """A client of a program's stdin and stdout, which are a socket, as clients on node make them."""
+
+    def __init__(self, words: Sequence[str], log: Path | None = None, **options: Any) -> None:
+        self.spawn(words, log, **options)
+
+    def spawn(self, words: Sequence[str], log: Path | None = None, **options: Any) -> None:
+        """Start the program; its stderr goes to a log, if there is one."""
+        ours, theirs = socket.socketpair()
+        ours.settimeout(WAIT)
+        with theirs, (log or Path(os.devnull)).open("ab") as stderr:
+            link = theirs.fileno()
+            self.process = subprocess.Popen(words, stdin=link, stdout=link, stderr=stderr, **options)
+        self._speak(ours)
+
+    def close(self) -> None:
+        """Disconnect; the program ends with its client."""
+        super().close()
+        assert self.process.wait(WAIT) == 0
+
+
+class Way:
+    """A link to a daemon's socket: while it is away, bridges find no daemon, on any machine."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self.daemon = daemon
+        self.path = daemon.directory / "way"
+        self.show()
+
+    def show(self) -> None:
+        """Let the daemon be found."""
+        self.path.symlink_to(self.daemon.socket)
+
+    def close(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """End the daemon, which is found no more."""
+        self.path.unlink()
+        self.daemon.stop(number)
+
+    def open(self) -> None:
+        """Start another, and let it be found when its servers are ready."""
+        self.daemon.start()
+        self.daemon.ready()
+        self.show()
+
+    def restart(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """End the daemon, start another, and let it be found when its servers are ready."""
+        self.close(number)
+        self.open()
+
+    def bridge(self, *options: str) -> Spawned:
+        """A client behind a bridge that takes this way."""
+        return self.daemon.bridge(*options, path=self.path)
 
 
 @contextmanager

@@ -6,8 +6,6 @@ lists the same, so that on every other surface names would be qualified.
 
 import http.client
 import json
-import socket
-import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -17,7 +15,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from tests.e2e.harness import Daemon, RawClient, running, scripted, serving
+from tests.e2e.harness import Daemon, RawClient, Spawned, running, scripted, serving
 from tests.e2e.raw_http import INITIALIZE, META, MODERN, TOKEN, listening
 from tests.scripted_server import command, tool
 from tests.waiting import WAIT, eventually
@@ -149,17 +147,15 @@ class Client(ABC):
 class Lines(Client):
     """A client of lines: a server's own stdio, or a daemon's socket."""
 
-    def __init__(self, era: str, reader: Any, writer: Any) -> None:
+    def __init__(self, era: str, raw: RawClient) -> None:
         super().__init__(era)
-        self._reader, self._writer = reader, writer
+        self._raw = raw
 
     def exchange(self, method: str, said: bytes) -> bytes:
-        """Over the two files."""
-        self._writer.write(said + b"\n")
-        self._writer.flush()
+        """Pass over what is no answer."""
+        self._raw.send(said)
         while True:
-            line: bytes = self._reader.readline()
-            assert line, "the other end has hung up"
+            line = self._raw.line()
             if b'"method"' not in line[:60]:
                 return line
 
@@ -202,26 +198,16 @@ class Http(Client):
 @contextmanager
 def directly(era: str, **more: Any) -> Iterator[Lines]:
     """The server itself, over its stdio."""
-    process = subprocess.Popen(command(**script(era, **more)), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    try:
-        yield Lines(era, process.stdout, process.stdin)
-    finally:
-        process.kill()
-        process.communicate()
+    with Spawned(command(**script(era, **more))) as raw:
+        yield Lines(era, raw)
 
 
 @contextmanager
 def over_socket(daemon: Daemon, era: str, *servers: str, **more: Any) -> Iterator[Lines]:
     """Through a daemon, as `mcpd connect --server` would."""
-    with closing(socket.socket(socket.AF_UNIX)) as connection:
-        connection.settimeout(WAIT)
-        connection.connect(str(daemon.socket))
-        hello = {**({"servers": list(servers)} if servers else {}), **more}
-        connection.sendall(
-            json.dumps({"jsonrpc": "2.0", "method": "mcpd/hello", "params": hello}).encode() + b"\n"
-        )
-        with connection.makefile("rb") as reader, connection.makefile("wb") as writer:
-            yield Lines(era, reader, writer)
+    with daemon.client() as raw:
+        raw.hello(**{**({"servers": list(servers)} if servers else {}), **more})
+        yield Lines(era, raw)
 
 
 def _members(raw: bytes | Raw) -> dict[str, Raw]:
@@ -429,17 +415,8 @@ def test_a_server_that_does_not_come_up_holds_no_client_up_for_long() -> None:
 @contextmanager
 def bridged(daemon: Daemon, *arguments: str) -> Iterator[Lines]:
     """Through `mcpd connect`."""
-    program = subprocess.Popen(
-        daemon.command("connect", *arguments),
-        cwd=daemon.code,
-        env=daemon.environ,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    try:
-        yield Lines("handshake", program.stdout, program.stdin)
-    finally:
-        program.communicate(timeout=WAIT)
+    with daemon.bridge(*arguments) as raw:
+        yield Lines("handshake", raw)
 
 
 def test_bridges_with_different_servers_share_one_daemon_and_its_processes() -> None:

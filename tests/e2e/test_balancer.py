@@ -85,44 +85,23 @@ class Caller(threading.Thread):
         self.over = threading.Event()
         self.number = next(_connections)
         self._history = history
-        self._last = 0
+        self._ids = count(1)
         self._tools = tools
         self._connection = HTTPConnection("127.0.0.1", door.port, timeout=WAIT)
 
     def run(self) -> None:
         """Call until told to stop; a fault is kept for whoever started it."""
         try:
-            self.live()
+            self.begin()
+            if self._tools:
+                self.load()
+            for number in count():
+                if self.over.is_set():
+                    break
+                self.call(f"{self.name}-{number}")
+            self._connection.close()
         except BaseException as fault:  # noqa: BLE001 - shown by whoever started it
             self.fault = fault
-
-    def live(self) -> None:
-        """Load, then call."""
-        self.begin()
-        if self._tools:
-            self.load()
-        for nonce in self.nonces():
-            self.call(nonce)
-        self._connection.close()
-
-    def nonces(self) -> Iterator[str]:
-        """One for each call, until it is over."""
-        for number in count():
-            if self.over.is_set():
-                return
-            yield f"{self.name}-{number}"
-
-    def asked(self, nonce: str) -> str:
-        """Note that a call goes out; returns its id."""
-        self._last += 1
-        self._history.note(Asked(client=self.number, id=str(self._last), server=SERVER, nonce=nonce))
-        return str(self._last)
-
-    def told(self, request_id: str, nonce: str, text: str, code: str = "") -> None:
-        """Note an answer."""
-        self._history.note(Answered(client=self.number, id=request_id, code=code, text=text))
-        assert not code, f"{self.name}: {nonce} was answered with {code}: {text}"
-        self.answered.append(nonce)
 
     def hung_up(self, nonce: str = "", why: str = "") -> None:
         """Note that the connection has ended; the next has another number."""
@@ -148,7 +127,8 @@ class Caller(threading.Thread):
 
     def call(self, nonce: str) -> None:
         """One call, asked again only if a session was gone."""
-        request_id = self.asked(nonce)
+        request_id = str(next(self._ids))
+        self._history.note(Asked(client=self.number, id=request_id, server=SERVER, nonce=nonce))
         try:
             answer = self.ask(request_id, "tools/call", {"name": TOOL, "arguments": {"nonce": nonce}})
         except Gone:
@@ -158,8 +138,9 @@ class Caller(threading.Thread):
         except Lost as lost:
             self.hung_up(nonce, str(lost))
         else:
-            wrong = answer.get("error") or answer["result"]["isError"]
-            self.told(request_id, nonce, json.dumps(answer), str(wrong) if wrong else "")
+            self._history.note(Answered(client=self.number, id=request_id, text=json.dumps(answer)))
+            assert answer.get("result", {}).get("isError") is False, (self.name, nonce, answer)
+            self.answered.append(nonce)
 
     def ask(self, request_id: str, method: str, params: Json) -> Json:
         """A request's answer, past what comes before it."""

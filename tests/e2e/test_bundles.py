@@ -14,7 +14,7 @@ import pytest
 
 from daemon.sources import bundles
 from daemon.sources.offers import filled
-from tests.e2e.bundling import node_bundle, pack, python_bundle
+from tests.e2e.bundling import node_bundle, python_bundle
 from tests.e2e.harness import running
 from tests.pairwise import at_night
 
@@ -112,21 +112,3 @@ def test_a_bundle_is_added_used_replaced_and_removed(
         assert "the daemon has stopped server-memory" in done.stdout
         assert "deleted its bundle" in done.stderr
         assert unpacked() == []
-
-
-def test_a_bundle_that_cannot_be_added_leaves_nothing(
-    packed: Mapping[str, Path], environ: Mapping[str, str], tmp_path: Path
-) -> None:
-    broken = tmp_path / "broken"
-    broken.mkdir()
-    server = {"type": "node", "entry_point": "none.js", "mcp_config": {"command": "node", "args": ["none.js"]}}
-    (broken / "none.js").write_text("process.exit(3)\n")
-    made = pack(broken, {"manifest_version": "0.3", "name": "broken", "server": server})
-    with running({}, environ) as daemon:
-        before = daemon.config.read_text()
-        for path, told in ((made, "taken back"), (packed["filesystem"], "--env=where=...")):
-            done = daemon.outcome("add", str(path), "--config", str(daemon.config), "--yes")
-            assert done.returncode
-            assert told in done.stderr
-            assert daemon.config.read_text() == before
-            assert [*(Path(environ["HOME"]) / ".local/share/mcpd/bundles").iterdir()] == []

@@ -5,15 +5,13 @@ Over the socket and through `mcpd connect`, with a real server and a real daemon
 
 import json
 import signal
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import IO, Any
+from typing import Any
 
 import pytest
 
-from tests.e2e.harness import ROOT, Daemon, scripted, serving
-from tests.waiting import WAIT, eventually
+from tests.e2e.harness import Daemon, scripted, serving
+from tests.waiting import eventually
 
 MB = 1000 * 1000
 IN_FLIGHT = 32
@@ -31,7 +29,7 @@ def daemon() -> Iterator[Daemon]:
 def request(number: int, tool: str, **arguments: Any) -> bytes:
     params = {"name": tool, "arguments": arguments}
     asked = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
-    return json.dumps(asked).encode() + b"\n"
+    return json.dumps(asked).encode()
 
 
 def size_of(answer: dict[str, Any]) -> int:
@@ -41,42 +39,20 @@ def size_of(answer: dict[str, Any]) -> int:
     return sum(len(each["text"]) for each in result["content"])
 
 
-@contextmanager
-def bridge(daemon: Daemon) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """`mcpd connect` of its own: to write to it, to read from it."""
-    command = daemon.command("connect", "--socket", str(daemon.socket))
-    with subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env=daemon.environ,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    ) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        yield child.stdin, child.stdout
-        child.stdin.close()
-        child.stdout.close()
-        child.wait(WAIT)
-
-
 def test_a_burst_of_large_answers_reaches_a_client_of_the_bridge_whole(daemon: Daemon) -> None:
     calls = 3 * IN_FLIGHT
     before = daemon.ask("status")["servers"]["first"]["calls"]
-    with bridge(daemon) as (to_daemon, from_daemon):
+    with daemon.bridge() as client:
         for number in range(IN_FLIGHT):
-            to_daemon.write(request(number, "bytes", count=MB))
-        to_daemon.flush()
+            client.send(request(number, "bytes", count=MB))
         # As if the client had been busy for a moment.
         eventually(lambda: daemon.ask("status")["servers"]["first"]["calls"] == before + IN_FLIGHT)
         answered = {}
         for number in range(calls):
-            answer = json.loads(from_daemon.readline())
+            answer = client.receive()
             answered[answer["id"]] = size_of(answer)
             if number + IN_FLIGHT < calls:
-                to_daemon.write(request(number + IN_FLIGHT, "bytes", count=MB))
-                to_daemon.flush()
+                client.send(request(number + IN_FLIGHT, "bytes", count=MB))
     assert answered == dict.fromkeys(range(calls), MB)
 
 
@@ -84,8 +60,8 @@ def test_a_burst_of_large_answers_reaches_a_client_of_the_bridge_whole(daemon: D
 def test_a_large_answer_with_another_one_behind_it_cuts_nobody_off(daemon: Daemon, size: int) -> None:
     with daemon.client() as client:
         for number in range(0, 6, 2):
-            client.send(request(number, "bytes", count=size * MB).rstrip())
-            client.send(request(number + 1, "echo", text="behind").rstrip())
+            client.send(request(number, "bytes", count=size * MB))
+            client.send(request(number + 1, "echo", text="behind"))
             sizes = {answer["id"]: size_of(answer) for answer in (client.receive(), client.receive())}
             assert sizes[number] == size * MB
 
@@ -96,7 +72,7 @@ def test_however_much_waits_for_a_client_others_use_the_same_server_and_it_loses
     calls = 40
     with daemon.client() as slow, daemon.client() as other:
         for number in range(calls):
-            slow.send(request(number, "bytes", count=4 * MB).rstrip())
+            slow.send(request(number, "bytes", count=4 * MB))
         for _ in range(5):
             assert not other.call("echo", {"text": "quick"}).get("isError")
         assert sorted(size_of(slow.receive()) for _ in range(calls)) == [4 * MB] * calls
@@ -106,16 +82,14 @@ def test_however_much_waits_for_a_client_others_use_the_same_server_and_it_loses
 def test_whoever_is_behind_the_bridge_is_never_given_half_a_line() -> None:
     with (
         serving({"mcpServers": {"first": scripted(tools=["bytes", "echo"])}, **FULL}) as daemon,
-        bridge(daemon) as (to_daemon, from_daemon),
+        daemon.bridge() as client,
     ):
         for number in range(3):
-            to_daemon.write(request(number, "bytes", count=4 * MB))
-        to_daemon.flush()
+            client.send(request(number, "bytes", count=4 * MB))
         # The client takes nothing: the bridge holds a beginning, and the daemon the rest.
         eventually(lambda: daemon.ask("status")["servers"]["first"]["calls"] == 3)
         daemon.restart(signal.SIGKILL)
-        to_daemon.write(b'{"jsonrpc":"2.0","id":3,"method":"ping"}\n')
-        to_daemon.flush()
-        answers = [json.loads(from_daemon.readline()) for _ in range(4)]
+        client.send(b'{"jsonrpc":"2.0","id":3,"method":"ping"}')
+        answers = [client.receive() for _ in range(4)]
     assert {answer["id"] for answer in answers} == {0, 1, 2, 3}
     assert any("UpstreamLost" in json.dumps(answer) for answer in answers)

@@ -5,23 +5,30 @@ session, and every one comes through `mcpd connect`.
 """
 
 import json
-import os
 import sqlite3
-import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import attrs
 import msgspec
 import pytest
 
 from daemon.protocol import CAPABILITIES_KEY, CLIENT_CAPABILITIES
-from tests.e2e.harness import ROOT, Daemon, changeable, node_server, program, scripted, serving
+from tests.e2e.harness import (
+    ROOT,
+    Daemon,
+    RawClient,
+    Spawned,
+    changeable,
+    node_server,
+    program,
+    scripted,
+    serving,
+)
 from tests.e2e.loading import HANDSHAKE, MODERN, repository, request
 from tests.scripted_server import tool
-from tests.waiting import eventually
+from tests.waiting import WAIT, eventually
 
 Json = dict[str, Any]
 
@@ -84,50 +91,34 @@ class _List(msgspec.Struct):
     tools: list[msgspec.Raw]
 
 
-class Line:
+class Line(Spawned):
     """A program that is spoken to in lines: a server, or the bridge to the daemon."""
 
-    def __init__(self, words: list[str], environ: Mapping[str, str], cwd: Path = ROOT) -> None:
-        self._process = subprocess.Popen(
-            words,
-            cwd=cwd,
-            env=environ,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        self._number = 1000
+    def begin(self, *messages: Json) -> None:
+        """Send what comes first, whose ids are small."""
+        self._last = 1000
+        for each in messages:
+            self.send(json.dumps(each).encode())
 
-    def send(self, *messages: Json) -> None:
-        """Send messages."""
-        assert self._process.stdin is not None
-        self._process.stdin.write("".join(json.dumps(each) + "\n" for each in messages).encode())
-        self._process.stdin.flush()
-
-    def ask(self, method: str, params: Json) -> bytes:
+    def result(self, method: str, params: Json) -> bytes:
         """The raw result of a request."""
-        self._number += 1
-        self.send(request(self._number, method, params))
-        assert self._process.stdout is not None
-        answers = (msgspec.json.decode(line, type=_Answer) for line in self._process.stdout)
-        return bytes(next(each.result for each in answers if each.id == self._number))
+        self._last += 1
+        self.send(json.dumps(request(self._last, method, params)).encode())
+        answers = (msgspec.json.decode(line, type=_Answer) for line in self._file)
+        return bytes(next(each.result for each in answers if each.id == self._last))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        with self._process as process:
-            assert process.stdin is not None
-            process.stdin.close()
-            process.kill()
+    def close(self) -> None:
+        self.process.kill()
+        RawClient.close(self)
+        self.process.wait(WAIT)
 
 
 @contextmanager
 def bridge(daemon: Daemon, *options: str) -> Iterator[Line]:
     """A client of the daemon that names a session in every way there is."""
     words = daemon.command("connect", "--socket", str(daemon.socket), *options)
-    with Line(words, {**daemon.environ, "MCPD_SESSION": KEY}) as line:
-        line.send(*HANDSHAKE[:2])
+    with Line(words, cwd=ROOT, env={**daemon.environ, "MCPD_SESSION": KEY}) as line:
+        line.begin(*HANDSHAKE[:2])
         yield line
 
 
@@ -150,14 +141,14 @@ def direct(real: dict[str, Real]) -> dict[str, Direct]:
     for name, server in real.items():
         # As mcpd introduces itself: what a server lists may depend on it.
         meta = {"_meta": {**ENVELOPE, CAPABILITIES_KEY: CLIENT_CAPABILITIES}} if server.modern else {}
-        with Line([server.entry["command"], *server.entry["args"]], os.environ) as line:
+        with Line([server.entry["command"], *server.entry["args"]], cwd=ROOT) as line:
             if not server.modern:
                 params = {**HANDSHAKE[0]["params"], "capabilities": CLIENT_CAPABILITIES}
-                line.send({**HANDSHAKE[0], "params": params}, HANDSHAKE[1])
+                line.begin({**HANDSHAKE[0], "params": params}, HANDSHAKE[1])
             found[name] = Direct(
-                tools_in(line.ask("tools/list", meta)),
+                tools_in(line.result("tools/list", meta)),
                 [
-                    line.ask("tools/call", {"name": each, "arguments": given, **meta})
+                    line.result("tools/call", {"name": each, "arguments": given, **meta})
                     for each, given in server.calls
                 ],
             )
@@ -179,16 +170,16 @@ def configured(real: dict[str, Real], **top: Any) -> Json:
 
 def assert_as_direct(line: Line, real: dict[str, Real], direct: dict[str, Direct]) -> None:
     """What a client gets is what it would get without us, byte for byte."""
-    listed = line.ask("tools/list", {"_meta": NAMED})
+    listed = line.result("tools/list", {"_meta": NAMED})
     assert listed == b'{"tools":[%b]}' % b",".join(raw for each in direct.values() for raw in each.tools)
     for name, server in real.items():
         for (called, arguments), expected in zip(server.calls, direct[name].results, strict=True):
             params = {"name": called, "arguments": arguments, "_meta": NAMED}
-            assert line.ask("tools/call", params) == expected, called
-    unknown = json.loads(line.ask("tools/call", {"name": "load_mcp_server", "arguments": {"name": "git"}}))
+            assert line.result("tools/call", params) == expected, called
+    unknown = json.loads(line.result("tools/call", {"name": "load_mcp_server", "arguments": {"name": "git"}}))
     assert unknown["structuredContent"]["error"]["code"] == "UnknownTool"
     modern = {"_meta": {**ENVELOPE, **NAMED}}
-    assert tools_in(line.ask("tools/list", modern)) == tools_in(listed)
+    assert tools_in(line.result("tools/list", modern)) == tools_in(listed)
 
 
 def forget_sessions(daemon: Daemon) -> None:
@@ -245,7 +236,7 @@ def test_the_switches_of_a_profile_and_of_a_client_leave_no_trace(
         assert "WARNING" not in daemon.said()
         # And where it is on, it is noticed: the tables are needed for nothing else.
         with bridge(daemon) as line:
-            names = [json.loads(raw)["name"] for raw in tools_in(line.ask("tools/list", {}))]
+            names = [json.loads(raw)["name"] for raw in tools_in(line.result("tools/list", {}))]
         assert names == ["load_mcp_server", "load_mcp_tool"]
         eventually(lambda: "no such table" in daemon.said(), daemon.said)
 
@@ -261,7 +252,9 @@ def test_what_a_session_had_loaded_neither_matters_nor_changes_while_it_is_switc
     painted = {"name": "paint", "arguments": {"x": 1}, "_meta": NAMED}
     with serving(config) as daemon:
         with bridge(daemon) as line:
-            line.ask("tools/call", {"name": "load_mcp_tool", "arguments": {"names": ["paint"]}, "_meta": NAMED})
+            line.result(
+                "tools/call", {"name": "load_mcp_tool", "arguments": {"names": ["paint"]}, "_meta": NAMED}
+            )
         assert daemon.stop() == 0
         before = remembered(daemon)
         assert [len(rows) for rows in before] == [1, 1]
@@ -272,8 +265,8 @@ def test_what_a_session_had_loaded_neither_matters_nor_changes_while_it_is_switc
         daemon.start()
         daemon.ready()
         with bridge(daemon) as line:
-            assert len(tools_in(line.ask("tools/list", {"_meta": NAMED}))) == 3
-            assert json.loads(line.ask("tools/call", painted))["content"][0]["text"] == '{"x": 1}'
+            assert len(tools_in(line.result("tools/list", {"_meta": NAMED}))) == 3
+            assert json.loads(line.result("tools/call", painted))["content"][0]["text"] == '{"x": 1}'
         assert daemon.stop() == 0
         assert remembered(daemon) == before
 
@@ -282,5 +275,5 @@ def test_what_a_session_had_loaded_neither_matters_nor_changes_while_it_is_switc
         daemon.start()
         daemon.ready()
         with bridge(daemon) as line:
-            refused = json.loads(line.ask("tools/call", painted))
+            refused = json.loads(line.result("tools/call", painted))
         assert refused["structuredContent"]["error"]["code"] == "ToolChanged"

@@ -1,7 +1,6 @@
 """Extensions of the protocol through a daemon, with one server alone and on shared surfaces."""
 
 import json
-import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 
 from daemon.protocol import DROPPED
-from tests.e2e.harness import Daemon, running, scripted, serving
+from tests.e2e.harness import Daemon, Spawned, running, scripted, serving
 from tests.e2e.raw_http import META, listening
 from tests.e2e.test_as_itself import ERAS, INFO, Client, Http, Lines, over_socket
 from tests.scripted_server import command
@@ -215,12 +214,8 @@ def of_era(era: str) -> Json:
 @contextmanager
 def whole(era: str) -> Iterator[Lines]:
     """That server, connected directly."""
-    process = subprocess.Popen(command(**of_era(era)), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    try:
-        yield Lines(era, process.stdout, process.stdin)
-    finally:
-        process.kill()
-        process.communicate()
+    with Spawned(command(**of_era(era))) as raw:
+        yield Lines(era, raw)
 
 
 @pytest.fixture(scope="module", params=ERAS)

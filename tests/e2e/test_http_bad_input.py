@@ -14,7 +14,7 @@ import pytest
 
 from daemon.clients.doors.http.door import MAX_STRANGERS
 from daemon.clients.doors.http.http_connection import IDLE_SECONDS
-from tests.e2e.harness import Daemon, running, scripted, serving
+from tests.e2e.harness import Daemon, scripted, serving
 from tests.e2e.raw_http import (
     INITIALIZE,
     META,
@@ -427,31 +427,6 @@ def test_a_daemon_that_stops_answers_what_is_under_way_and_ends_all_streams() ->
         assert half.is_closed()
 
 
-def test_where_all_places_are_taken_strangers_still_make_room_for_each_other() -> None:
-    port, listen = listening()
-    # One token takes at most half of the places.
-    config = {"mcpServers": {}, "limits": {"connections": 4}, "listen": listen}
-    with running(config), ExitStack() as held:
-        admitted = [held.enter_context(RawHttp(port)) for _ in range(3)]
-        for client, status in zip(admitted, (200, 200, 503), strict=True):
-            client.send(request(body=message("initialize", INITIALIZE)))
-            assert client.status() == status
-        assert admitted[2].is_closed()
-        for _ in range(MAX_STRANGERS + 10):
-            held.enter_context(RawHttp(port))
-        with RawHttp(port) as probe:
-            probe.send(request("GET", "/healthz"))
-            assert probe.status("GET") == 200
-        admitted[0].close()
-
-        def comes_in() -> bool:
-            with RawHttp(port) as late:
-                late.send(request(body=message("initialize", INITIALIZE)))
-                return late.status() == 200
-
-        eventually(comes_in)
-
-
 def test_what_is_malformed_at_random_hurts_nobody() -> None:
-    """A few; `python -m tests.fuzz.requesting` makes more."""
+    """A few; `python -m tests.fuzz --side http` makes more."""
     assert not fuzz(150).faults

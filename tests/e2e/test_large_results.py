@@ -103,27 +103,6 @@ def text_of(result: Json) -> str:
     return "".join(each["text"] for each in result["content"])
 
 
-@pytest.mark.parametrize("name", ["old__report", "new__report"])
-def test_it_is_searched_by_lines_and_as_json(daemon: Daemon, name: str) -> None:
-    with daemon.client() as client:
-        client.greet()
-        result_id = id_of(client.call(name, {}))
-        found, note = client.call("read_result", {"id": result_id, "grep": "^39[0-9]{2}: "})["content"]
-        first, *_ = found["text"].splitlines()
-        number, offset, line = first.split(":", 2)
-        assert (number, line) == ("3901", TEXT.splitlines()[3900])
-        assert TEXT.encode()[int(offset) :].decode().startswith(line)
-        result_id = id_of(client.call("table", {}))
-        found, note = client.call("read_result", {"id": result_id, "jq": "[.items[]|select(.even)]|length"})[
-            "content"
-        ]
-        assert found["text"] == "1500\n"
-        assert note["text"] == "[mcpd: 5 of 5 bytes found]"
-        many = client.call("read_result", {"id": result_id, "jq": ".items[]"})
-        assert len(json.dumps(many)) <= 4000
-        assert text_of(many).startswith('{"number": 0, "even": true}\n')
-
-
 def test_it_belongs_to_its_session_and_profile(served: tuple[Daemon, int]) -> None:
     daemon, _port = served
     with daemon.client().hello(session="a") as client, daemon.client().hello(session="b") as other:

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -18,7 +17,6 @@ import pytest
 from daemon.processes import proc
 from tests.e2e import harness
 from tests.e2e.harness import Daemon, node_server, scripted
-from tests.scripted_server import command
 from tests.waiting import WAIT, eventually
 
 run_as_users_do = partial(harness.running, forked=False)
@@ -29,8 +27,8 @@ CALL = {"category": "everything", "name": "trigger-long-running-operation"}
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[Daemon]:
     """For tests that leave its server as it was, or another process of it."""
-    servers = {"everything": {**node_server("server-everything"), "env": {"GIVEN": "yes"}}, "time": scripted()}
-    with run_as_users_do({"mcpServers": servers}, {"SECRET_OF_THE_USER": "canary"}) as daemon:
+    servers = {"everything": node_server("server-everything"), "time": scripted()}
+    with run_as_users_do({"mcpServers": servers}) as daemon:
         daemon.ready()
         yield daemon
 
@@ -57,14 +55,6 @@ def test_a_killed_server_comes_back_by_itself_and_its_neighbour_never_notices(da
     assert after["time"]["restarts"] == before["time"]["restarts"] + 1
     assert after["time"]["epoch"] == before["time"]["epoch"]
     assert after["everything"]["pid"] == before["everything"]["pid"]
-
-
-def test_the_environment_of_the_daemon_does_not_reach_a_server(daemon: Daemon) -> None:
-    with daemon.client() as client:
-        seen = json.loads(client.run("everything", "get-env")["content"][0]["text"])
-    assert seen["GIVEN"] == "yes"
-    assert "canary" not in seen.values()
-    assert not {key for key in seen if key.startswith("MCPD") or key == "NOTIFY_SOCKET"}
 
 
 def test_sigterm_answers_what_is_in_flight_and_ends(daemon: Daemon) -> None:
@@ -115,46 +105,7 @@ def test_a_server_that_hangs_at_its_start_delays_nobody() -> None:
     assert {entries[f"silent-{number}"]["state"] for number in range(6)} <= {"queued", "starting"}
 
 
-def test_a_grandchild_that_left_its_group_ends_with_its_server() -> None:
-    with harness.running({"mcpServers": {}}) as daemon:
-        note = daemon.directory / "grandchild"
-        daemon.stop()
-        script = f"setsid sh -c 'echo $$ > {note}; exec sleep 600' & exec {shlex.join(command())}"
-        daemon.config.write_text(
-            json.dumps({"mcpServers": {"forker": {"command": "sh", "args": ["-c", script]}}})
-        )
-        daemon.start()
-        daemon.ready("forker")
-        pid = int(eventually(lambda: note.exists() and note.read_text()))
-        assert Path(f"/proc/{pid}").exists()
-
-        assert daemon.stop() == 0
-
-        assert not Path(f"/proc/{pid}/exe").exists()
-
-
-def test_secrets_of_the_configuration_are_in_no_log_and_no_status() -> None:
-    leaky = "import os, sys; print('using', os.environ['TOKEN'], file=sys.stderr, flush=True); sys.exit(3)"
-    config = {
-        "mcpServers": {
-            "leaky": {"command": "python3", "args": ["-c", leaky], "env": {"TOKEN": "${CANARY_TOKEN}"}}
-        }
-    }
-    with harness.running(config, {"CANARY_TOKEN": "canary-0123456789"}) as daemon:
-        eventually(lambda: daemon.ask("status")["servers"]["leaky"]["stderr"])
-        shown = daemon.run("status", check=1) + json.dumps(daemon.ask("status"))
-        eventually(lambda: "using" in daemon.said())
-        said = daemon.said()
-
-    assert "using" in shown
-    assert "canary-0123456789" not in shown + said
-
-
 # --- what a killed daemon leaves -----------------------------------------------------------------------------
-
-
-running = partial(harness.running, forked=False)
-"""A daemon that is run as users run it."""
 
 
 def deaf(record: Path) -> dict[str, Any]:
@@ -193,8 +144,8 @@ def killed(daemon: Daemon) -> None:
 def test_the_next_daemon_ends_what_a_killed_one_has_left_and_nobody_else(tmp_path: Path, stranger: int) -> None:
     own, other = tmp_path / "own", tmp_path / "other"
     with (
-        running({"mcpServers": {"deaf": deaf(other)}}) as living,
-        running({"mcpServers": {"deaf": deaf(own)}}) as daemon,
+        run_as_users_do({"mcpServers": {"deaf": deaf(other)}}) as living,
+        run_as_users_do({"mcpServers": {"deaf": deaf(own)}}) as daemon,
     ):
         living.ready("deaf")
         killed(daemon)
@@ -212,7 +163,7 @@ def test_the_next_daemon_ends_what_a_killed_one_has_left_and_nobody_else(tmp_pat
 
 
 def test_the_doctor_finds_what_is_left_and_ends_it_when_told_to(tmp_path: Path) -> None:
-    with running({"mcpServers": {"deaf": deaf(tmp_path / "own")}}) as daemon:
+    with run_as_users_do({"mcpServers": {"deaf": deaf(tmp_path / "own")}}) as daemon:
         killed(daemon)
         left = pids(tmp_path / "own")
 
@@ -231,7 +182,7 @@ def test_the_doctor_finds_what_is_left_and_ends_it_when_told_to(tmp_path: Path) 
 def test_instances_that_a_killed_daemon_has_left_are_ended_by_the_next(tmp_path: Path) -> None:
     record = tmp_path / "record"
     server = {**scripted(ignore=["eof", "term"], record=str(record)), "share": "session"}
-    with running({"mcpServers": {"deaf": server}}) as daemon:
+    with run_as_users_do({"mcpServers": {"deaf": server}}) as daemon:
         with daemon.client() as one, daemon.client() as other:
             for client in (one, other):
                 client.run("deaf", "echo")

@@ -2,15 +2,14 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from contextlib import closing
+from typing import Any, ClassVar
 
 import pytest
 
 from tests.e2e.harness import Daemon, RawClient, changeable, serving
-from tests.e2e.raw_http import META, HttpDoor
-from tests.e2e.whole_client import CAPABILITIES, WholeClient
-from tests.e2e.windows import Window
+from tests.e2e.raw_http import HttpDoor
+from tests.e2e.whole_client import WholeClient
 from tests.pairwise import each_once
 
 Json = dict[str, Any]
@@ -67,9 +66,11 @@ class Person(WholeClient):
     def run(self, tool: str, **args: Any) -> Json:
         return self.call(tool, args)
 
-    def answer(self, asked: Json) -> None:
-        """Answer what was asked."""
-        self._respond(asked)
+
+class Silent(Person):
+    """One that cannot ask its user."""
+
+    capabilities: ClassVar[Json] = {}
 
 
 def person(daemon: Daemon, place: str, *, modern: bool) -> Person:
@@ -188,72 +189,14 @@ def test_on_every_surface_what_is_denied_is_not_there_and_what_asks_asks(daemon:
             assert not call_on(client, surface, allowed)["isError"]
 
 
-def test_a_reload_that_denies_holds_for_a_call_whose_user_is_being_asked() -> None:
-    with serving(config_of(RULES)) as daemon:
-        client = person(daemon, "unix", modern=False)
-        try:
-            client.begin("tools/call", {"name": "write", "arguments": {}})
-            asked = client.inbox.get(timeout=60)
-            assert asked["method"] == "elicitation/create"
-            daemon.config.write_text(json.dumps(config_of([{"match": "fs/*", "then": "deny"}])))
-            daemon.run("reload")
-            client.answer(asked)
-            while "result" not in (answer := client.inbox.get(timeout=60)):
-                pass
-            assert code(answer["result"]) == "ToolDisabled"
-        finally:
-            client.close()
-
-
 # --- one server as itself, behind `mcpd connect --server` -----------------------------------------------------
 
 
-class AsItself(Window):
-    """A client of one server behind a bridge, whose user makes the same choice each time."""
-
-    choice: str | None = None
-    modern = False
-    asked: list[Json]
-
-    def meet(self, *, modern: bool, asks: bool) -> None:
-        """Begin, as a client of that era."""
-        self.asked, self.modern = [], modern
-        self._capabilities = CAPABILITIES if asks else {}
-        if not modern:
-            self.greet(capabilities=self._capabilities, clientInfo=PERSON)
-
-    def ask(self, method: str, params: Json | None = None) -> Json:
-        """The answer, in as many rounds as it takes."""
-        given = dict(params or {})
-        if self.modern:
-            about = {**META, "io.modelcontextprotocol/clientCapabilities": self._capabilities}
-            given["_meta"] = about
-        answer = super().ask(method, given)
-        if answer.get("result", {}).get("resultType") != "input_required":
-            return answer
-        result = answer["result"]
-        answers = {
-            key: self._answered(each["method"])["result"] for key, each in result["inputRequests"].items()
-        }
-        return self.ask(method, {**given, "inputResponses": answers, "requestState": result["requestState"]})
-
-    def _answered(self, method: str) -> Json:
-        if method != "elicitation/create":
-            return super()._answered(method)
-        self.asked.append({"method": method})
-        content = {"choice": self.choice}
-        return {
-            "result": {"action": "decline"} if self.choice is None else {"action": "accept", "content": content}
-        }
-
-
 @pytest.mark.parametrize(("server", "modern"), each_once(["fs", "fs-modern"], [True, False]))
-def test_rules_hold_for_a_server_that_is_shown_as_itself(
-    daemon: Daemon, tmp_path: Path, server: str, modern: bool
-) -> None:
-    with AsItself.bridged(daemon, tmp_path, "--server", server) as client:
-        client.meet(modern=modern, asks=True)
-        names = client.listed()
+def test_rules_hold_for_a_server_that_is_shown_as_itself(daemon: Daemon, server: str, modern: bool) -> None:
+    with closing(Person(daemon, DOOR, "bridge", "--server", server, modern=modern)) as client:
+        client.choice = None
+        names = [each["name"] for each in client.ask("tools/list")["tools"]]
         assert {"read", "write", "move"} <= set(names)
         assert "remove" not in names
         denied = client.call("remove", {})
@@ -276,11 +219,11 @@ def test_rules_hold_for_a_server_that_is_shown_as_itself(
 
 @pytest.mark.parametrize(("server", "modern"), each_once(["fs", "fs-modern"], [True, False]))
 def test_a_server_as_itself_is_allowed_by_an_operator_where_its_client_cannot_ask(
-    daemon: Daemon, tmp_path: Path, server: str, modern: bool
+    daemon: Daemon, server: str, modern: bool
 ) -> None:
     key = f"{server} {modern}"
-    with AsItself.bridged(daemon, tmp_path, "--server", server, "--session", key) as client:
-        client.meet(modern=modern, asks=False)
+    options = ("--server", server, "--session", key)
+    with closing(Silent(daemon, DOOR, "bridge", *options, modern=modern)) as client:
         refused = client.call("write", {})
         assert code(refused) == "PermissionDenied"
         assert refused["structuredContent"]["error"]["allow"] == f"mcpd allow '{key}' {server}/write"

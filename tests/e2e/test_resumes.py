@@ -6,8 +6,6 @@ themselves.
 
 import json
 import signal
-import socket
-import subprocess
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -16,40 +14,15 @@ from typing import Any
 import pytest
 
 from tests.e2e.changing import CATALOG, SURFACES, Changing, Guest, Outcome
-from tests.e2e.harness import ROOT, Daemon, running, scripted, serving
+from tests.e2e.harness import Daemon, Spawned, Way, running, scripted, serving
 from tests.pairwise import at_night, each_once
-from tests.waiting import WAIT, eventually
+from tests.waiting import eventually
 
 Json = dict[str, Any]
 PROFILES = CATALOG["profiles"]
 
 
-class Way:
-    """The way to a daemon, which a test opens: a new daemon is found when it is ready, on any machine."""
-
-    def __init__(self, daemon: Daemon) -> None:
-        self.daemon = daemon
-        self.path = daemon.directory / "way"
-        self.path.symlink_to(daemon.socket)
-
-    def restart(self, number: signal.Signals) -> None:
-        """End the daemon, start another, and let it be found when its servers are ready."""
-        self.close(number)
-        self.open()
-
-    def close(self, number: signal.Signals) -> None:
-        """End the daemon."""
-        self.path.unlink()
-        self.daemon.stop(number)
-
-    def open(self) -> None:
-        """Start another, and let it be found when its servers are ready."""
-        self.daemon.start()
-        self.daemon.ready()
-        self.path.symlink_to(self.daemon.socket)
-
-
-class Bridged(Guest):
+class Bridged(Guest, Spawned):
     """A client of one surface, behind a bridge."""
 
     def __init__(self, way: Way, surface: str, *, key: str | None = None, look: bool = True) -> None:
@@ -59,22 +32,9 @@ class Bridged(Guest):
 
     def reach(self, hello: Json) -> None:
         """Start the bridge, which says the hello itself."""
-        self._socket, theirs = socket.socketpair()
-        self._socket.settimeout(WAIT)
-        daemon = self._way.daemon
-        with theirs, daemon.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                daemon.command("connect", "--socket", str(self._way.path), *self._options),
-                cwd=ROOT,
-                stdin=theirs.fileno(),
-                stdout=theirs.fileno(),
-                stderr=log,
-            )
-        self._file = self._socket.makefile("rb")
-
-    def close(self) -> None:
-        super().close()
-        assert self.process.wait(WAIT) == 0
+        daemon = self._daemon
+        words = daemon.command("connect", "--socket", str(self._way.path), *self._options)
+        self.spawn(words, daemon.log, cwd=daemon.code)
 
 
 class Party:
@@ -129,43 +89,28 @@ def is_refused(guest: Guest, version: int) -> None:
 
 
 @pytest.mark.parametrize(("key", "number"), each_once(KEYS, ENDS))
-def test_a_tool_that_changed_while_the_daemon_was_down_is_not_called_as_it_was(
+def test_what_was_shown_is_called_after_a_restart_and_not_as_it_was_once_it_has_changed(
     key: str | None, number: signal.Signals
 ) -> None:
     with Changing() as server, running(server.config()) as daemon, ExitStack() as stack:
         way = Way(daemon)
         guests = everybody(stack, way, key)
+        kept(daemon, 1)
+        way.restart(number)
+        for guest in guests:
+            assert guest.run_form().version == 1, guest.surface
+        # It changes while the daemon is down.
         way.close(number)
         server.version = 2
         way.open()
         for guest in guests:
             is_refused(guest, 2)
-        assert not server.strange()
-
-
-@pytest.mark.parametrize("key", at_night(KEYS, None))
-def test_a_tool_whose_change_the_store_has_already_is_not_called_as_it_was(key: str | None) -> None:
-    with Changing() as server, running(server.config()) as daemon, ExitStack() as stack:
-        way = Way(daemon)
-        guests = everybody(stack, way, key)
-        server.change(2)
-        kept(daemon, 2)
+        # The store has the change already.
+        server.change(3)
+        kept(daemon, 3)
         way.restart(signal.SIGKILL)
         for guest in guests:
-            is_refused(guest, 2)
-        assert not server.strange()
-
-
-@pytest.mark.parametrize("key", at_night(KEYS, "project"))
-def test_a_tool_that_is_as_it_was_is_called_at_once(key: str | None) -> None:
-    with Changing() as server, running(server.config()) as daemon, ExitStack() as stack:
-        way = Way(daemon)
-        guests = everybody(stack, way, key)
-        kept(daemon, 1)
-        for _ in range(2):
-            way.restart(signal.SIGKILL)
-            for guest in guests:
-                assert guest.run_form().version == 1, guest.surface
+            is_refused(guest, 3)
         assert not server.strange()
 
 

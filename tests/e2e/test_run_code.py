@@ -10,6 +10,7 @@ import pytest
 
 from tests.e2e.harness import INITIALIZE, META, Daemon, RawClient, running, scripted, serving
 from tests.e2e.raw_http import RawHttp, data_of, listening, message, request
+from tests.faults.stage import children_of
 from tests.waiting import eventually
 
 SERVERS = {"git": scripted(tools=["echo", "sleep", "fail"]), "files": scripted(tools=["echo"])}
@@ -35,18 +36,13 @@ def run(client: RawClient, code: str, **more: Any) -> dict[str, Any]:
     return result
 
 
-def children(pid: int) -> list[int]:
-    found = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(each) for file in found for each in file.read_text().split()]
-
-
 def workers(daemon: Daemon) -> list[int]:
     """The processes of scripts."""
     found = []
-    for process in children(daemon.status()["daemon"]["pid"]):
+    for process in children_of(daemon.status()["daemon"]["pid"]):
         with suppress(OSError):
             found += [
-                each for each in children(process) if b"monty" in Path(f"/proc/{each}/cmdline").read_bytes()
+                each for each in children_of(process) if b"monty" in Path(f"/proc/{each}/cmdline").read_bytes()
             ]
     return found
 

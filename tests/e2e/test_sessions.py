@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from tests.damages import rows
-from tests.e2e.harness import Daemon, RawClient, changeable, running, serving
+from tests.e2e.harness import Daemon, RawClient, changeable, serving
 from tests.e2e.loading import META_TOOLS
 from tests.e2e.scripts import CHANGED, LIST, Clients, call, names, refusal
 from tests.scripted_server import tool
@@ -37,37 +37,33 @@ def daemon() -> Iterator[Daemon]:
 
 @pytest.mark.parametrize("ended_by", [signal.SIGTERM, signal.SIGKILL])
 def test_what_was_loaded_is_listed_and_callable_after_a_restart(ended_by: signal.Signals) -> None:
-    with serving(configured()) as daemon:
+    """By the model, and after an orderly restart by a call; what a profile preloads is there from the start."""
+    profiles = {
+        "default": {"surface": "load"},
+        "auto": {"surface": "load", "autoLoad": True},
+        "ready": {"surface": "load", "preload": ["s/read", "look"]},
+    }
+    with serving(configured(profiles=profiles)) as daemon:
         with daemon.client().hello(session="/home/me/project") as client:
             client.load("write", "read")
+        with daemon.client().hello(session="by call", profile="auto") as client:
+            assert not client.call("read", {})["isError"]
+        with daemon.client().hello(session="preloaded", profile="ready") as client:
+            assert client.listed() == [*META_TOOLS, "read", "look"]
+            assert client.call("look", {"at": "x"})["content"][0]["text"] == '{"at": "x"}'
+            assert client.call("write", {})["structuredContent"]["error"]["code"] == "ToolNotLoaded"
+            assert {each["source"] for each in daemon.loaded("preloaded").values()} == {"policy_preload"}
         daemon.restart(ended_by)
         with daemon.client().hello(session="/home/me/project") as client:
             assert client.listed() == [*META_TOOLS, "write", "read"]
             daemon.ready()
             assert client.call("read", {"path": "x"})["content"][0]["text"] == '{"path": "x"}'
         assert [each["status"] for each in daemon.loaded("/home/me/project").values()] == ["valid"] * 2
-
-
-def test_what_a_call_loaded_by_itself_is_listed_after_an_orderly_restart() -> None:
-    config = configured(profiles={"default": {"surface": "load", "autoLoad": True}})
-    with serving(config) as daemon:
-        with daemon.client().hello(session="k") as client:
-            assert not client.call("read", {})["isError"]
-        daemon.restart()
-        with daemon.client().hello(session="k") as client:
-            assert client.listed() == [*META_TOOLS, "read"]
-        assert daemon.loaded("k")["s/read"]["source"] == "auto"
-
-
-def test_what_a_profile_preloads_is_listed_and_called_from_the_start() -> None:
-    config = configured(profiles={"default": {"surface": "load", "preload": ["s/read", "look"]}})
-    with running(config) as daemon, daemon.client().hello(session="k") as client:
-        assert client.listed() == [*META_TOOLS, "read", "look"]
-        assert client.call("look", {"at": "x"})["content"][0]["text"] == '{"at": "x"}'
-        assert client.call("write", {})["structuredContent"]["error"]["code"] == "ToolNotLoaded"
-        assert {each["source"] for each in daemon.loaded("k").values()} == {"policy_preload"}
-        daemon.restart()
-        assert [*daemon.loaded("k")] == ["s/read", "t/look"]
+        if ended_by == signal.SIGTERM:
+            assert {name: each["source"] for name, each in daemon.loaded("by call").items()} == {
+                "s/read": "auto"
+            }
+            assert [*daemon.loaded("preloaded")] == ["s/read", "t/look"]
 
 
 @pytest.mark.parametrize("auto_load", [False, True])

@@ -13,9 +13,31 @@ from tests.waiting import eventually
 
 ADDS = '"""Adds two numbers."""\n\nasync def main(a: int, b: int = 2) -> int:\n    return a + b\n'
 OTHER = ADDS.replace("a + b", "a - b")
+CALLS = '''"""Looks, and says what it saw."""
+from typing import Literal
+
+async def main(place: str, *, how: Literal["once", "twice"] = "once") -> list[str]:
+    looks = ["notes/look"] * (1 if how == "once" else 2)
+    return [await call(each, {"place": place}) for each in looks]
+'''
+NESTED = '"""Asks another."""\nasync def main() -> int:\n    return await call("script/adds", {"a": 1})\n'
+
+
+def ruled(match: str, then: str) -> dict[str, Any]:
+    """A profile with all scripts and one rule."""
+    return {"scripts": ["*"], "permissions": [{"match": match, "then": then}]}
+
+
 CONFIG: dict[str, Any] = {
     "mcpServers": {"notes": changeable(tool("look", description="Looks."))},
-    "profiles": {"default": {}, "mine": {"scripts": ["adds"]}, "everything": {"scripts": ["*"]}},
+    "profiles": {
+        "default": {},
+        "mine": {"scripts": ["adds"]},
+        "everything": {"scripts": ["*"]},
+        "asks": ruled("notes/look", "ask"),
+        "bound": ruled("notes/look", "deny"),
+        "denied": ruled("script/adds", "deny"),
+    },
 }
 SURFACES = ("category", "browse", "search", "load", "full", "code")
 
@@ -38,83 +60,33 @@ def scripted(config: Mapping[str, Any] = CONFIG, **texts: str) -> Iterator[Daemo
         yield daemon
 
 
-def names(daemon: Daemon, profile: str, surface: str) -> set[str]:
-    """The tools of a profile that a search, or a list, on a surface tells a model."""
-    with daemon.client().hello(profile=profile, surface=surface) as client:
-        said = json.dumps(client.greet()) + json.dumps(client.ask("tools/list"))
-        for name, arguments in (
-            ("get-category-tools", {"category": "script"}),
-            ("get_tools", {"category": "script"}),
-            ("search_tools", {"query": "adds two numbers"}),
-            ("load_mcp_server", {"name": "adds two numbers"}),
-            ("describe_tools", {"names": ["script/adds"]}),
-        ):
-            said += json.dumps(client.call(name, arguments)["content"])
-    return {each for each in ("Adds two numbers", "Looks.") if each in said}
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[Daemon]:
+    """For tests that leave its scripts as they were."""
+    with scripted(adds=ADDS, looks=CALLS, nested=NESTED) as daemon:
+        yield daemon
 
 
-@pytest.mark.parametrize("surface", SURFACES)
-def test_a_script_is_a_tool_of_profiles_that_name_it_and_of_no_other(surface: str) -> None:
-    with scripted(adds=ADDS) as daemon:
-        for profile in ("mine", "everything"):
-            assert "Adds two numbers" in names(daemon, profile, surface)
-        assert "Adds two numbers" not in names(daemon, "default", surface)
-        with daemon.client().hello(profile="default", surface=surface) as client:
-            said = json.dumps(client.greet()) + json.dumps(client.ask("tools/list"))
-            assert ("own scripts" in said, "script:" in said) == (False, False), "not even the category"
-
-
-def test_a_script_is_listed_as_what_it_is() -> None:
-    with scripted(adds=ADDS) as daemon, daemon.client().hello(profile="mine", surface="full") as client:
+@contextmanager
+def model(daemon: Daemon, profile: str = "mine", surface: str = "full", **said: Any) -> Iterator[RawClient]:
+    """A client of a profile and a surface that has shaken hands."""
+    with daemon.client().hello(profile=profile, surface=surface, **said) as client:
         client.greet()
-        (listed,) = [each for each in client.ask("tools/list")["result"]["tools"] if each["name"] == "adds"]
-        assert listed["description"] == "Adds two numbers."
-        assert listed["inputSchema"] == {
-            "type": "object",
-            "properties": {"a": {"type": "integer"}, "b": {"type": "integer", "default": 2}},
-            "required": ["a"],
-            "additionalProperties": False,
-        }
-        assert "adds" in daemon.run("tools", "script", "--profile", "mine")
-        assert "adds" not in daemon.run("tools", "script", check=None)
-        assert daemon.status()["servers"]["script"]["type"] == "script"
-        found = json.loads(daemon.run("doctor", "--json", check=None))["findings"]
-        said = [each["cause"] for each in found if each["what"].startswith("script: ")]
-        assert said == ["server-sound"]
+        yield client
 
 
-def test_a_broken_script_is_told_and_costs_no_other() -> None:
-    with scripted(adds=ADDS, broken="def main(:\n") as daemon:
-        fault = "line 1, column 10: scripts/broken.py: invalid syntax"
-        assert fault in daemon.said()
-        checked = daemon.outcome("check", str(daemon.config))
-        assert (checked.returncode, fault in checked.stderr) == (78, True)
-        with daemon.client().hello(profile="everything", surface="full") as client:
-            client.greet()
-            assert "adds" in client.listed()
-            write(daemon, adds=ADDS.replace("two", "both"), later=OTHER)
-            assert daemon.run("reload").splitlines()[-1] == f"left out: {fault}"
-            daemon.ready()
-            write(daemon, broken=ADDS)
-            assert "left out" not in daemon.run("reload")
-            daemon.ready()
-            assert {"adds", "broken", "later"} <= {*client.listed()}
-            (daemon.directory / "scripts" / "adds.py").unlink()
-            assert "scripts/adds.py: cannot be read: No such file or directory" in daemon.run("reload")
-            daemon.ready()
-            assert "adds" not in client.listed()
-
-
-CALLS = '''"""Looks, and says what it saw."""
-from typing import Literal
-
-async def main(place: str, *, how: Literal["once", "twice"] = "once") -> list[str]:
-    looks = ["notes/look"] * (1 if how == "once" else 2)
-    return [await call(each, {"place": place}) for each in looks]
-'''
-
-
-PARTS = {"adds": ("a=1",), "looks": ("place=x",)}
+def told(client: RawClient) -> str:
+    """All that a search, or a list, on a surface tells a model."""
+    said = json.dumps(client.ask("tools/list"))
+    for name, arguments in (
+        ("get-category-tools", {"category": "script"}),
+        ("get_tools", {"category": "script"}),
+        ("search_tools", {"query": "adds two numbers"}),
+        ("load_mcp_server", {"name": "adds two numbers"}),
+        ("describe_tools", {"names": ["script/adds"]}),
+    ):
+        said += json.dumps(client.call(name, arguments)["content"])
+    return said
 
 
 def value(result: dict[str, Any]) -> Any:
@@ -142,32 +114,76 @@ def call_on(surface: str, client: RawClient) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("surface", SURFACES)
-def test_a_script_is_called_on_every_surface_by_profiles_that_name_it_alone(surface: str) -> None:
-    with scripted(adds=ADDS) as daemon:
-        with daemon.client().hello(profile="mine", surface=surface) as client:
-            client.greet()
+def test_a_script_is_told_and_called_by_profiles_that_name_it_and_by_no_other(
+    daemon: Daemon, surface: str
+) -> None:
+    for profile in ("mine", "everything"):
+        with model(daemon, profile, surface) as client:
+            assert "Adds two numbers" in told(client)
             assert value(call_on(surface, client)) == 3
-        with daemon.client().hello(profile="default", surface=surface) as client:
+    with daemon.client().hello(profile="default", surface=surface) as client:
+        said = json.dumps(client.greet()) + json.dumps(client.ask("tools/list"))
+        assert ("own scripts" in said, "script:" in said) == (False, False), "not even the category"
+        assert "Adds two numbers" not in told(client)
+        said = json.dumps(error(call_on(surface, client)))
+        assert "UnknownTool" in said or "ToolDisabled" in said or "UnknownCategory" in said
+
+
+def test_a_script_is_listed_as_what_it_is(daemon: Daemon) -> None:
+    with model(daemon) as client:
+        (listed,) = [each for each in client.ask("tools/list")["result"]["tools"] if each["name"] == "adds"]
+        assert listed["description"] == "Adds two numbers."
+        assert listed["inputSchema"] == {
+            "type": "object",
+            "properties": {"a": {"type": "integer"}, "b": {"type": "integer", "default": 2}},
+            "required": ["a"],
+            "additionalProperties": False,
+        }
+        assert "adds" in daemon.run("tools", "script", "--profile", "mine")
+        assert "adds" not in daemon.run("tools", "script", check=None)
+        assert daemon.status()["servers"]["script"]["type"] == "script"
+        found = json.loads(daemon.run("doctor", "--json", check=None))["findings"]
+        said = [each["cause"] for each in found if each["what"].startswith("script: ")]
+        assert said == ["server-sound"]
+
+
+def test_a_broken_script_is_told_and_costs_no_other() -> None:
+    with scripted(adds=ADDS, broken="def main(:\n") as daemon:
+        fault = "line 1, column 10: scripts/broken.py: invalid syntax"
+        assert fault in daemon.said()
+        checked = daemon.outcome("check", str(daemon.config))
+        assert (checked.returncode, fault in checked.stderr) == (78, True)
+        with model(daemon, "everything") as client:
+            assert "adds" in client.listed()
+            write(daemon, adds=ADDS.replace("two", "both"), later=OTHER)
+            assert daemon.run("reload").splitlines()[-1] == f"left out: {fault}"
+            daemon.ready()
+            write(daemon, broken=ADDS)
+            assert "left out" not in daemon.run("reload")
+            daemon.ready()
+            assert {"adds", "broken", "later"} <= {*client.listed()}
+            (daemon.directory / "scripts" / "adds.py").unlink()
+            assert "scripts/adds.py: cannot be read: No such file or directory" in daemon.run("reload")
+            daemon.ready()
+            assert "adds" not in client.listed()
+
+
+PARTS = {"adds": ("a=1",), "looks": ("place=x",)}
+
+
+def test_a_profile_that_names_no_script_sees_none_as_the_server_itself(daemon: Daemon) -> None:
+    for profile, listed in (("mine", ["adds"]), ("default", [])):
+        with daemon.client().hello(profile=profile, servers=["script"]) as client:
             client.greet()
-            said = json.dumps(error(call_on(surface, client)))
-            assert "UnknownTool" in said or "ToolDisabled" in said or "UnknownCategory" in said
-
-
-def test_a_profile_that_names_no_script_sees_none_as_the_server_itself() -> None:
-    with scripted(adds=ADDS) as daemon:
-        for profile, listed in (("mine", ["adds"]), ("default", [])):
-            with daemon.client().hello(profile=profile, servers=["script"]) as client:
-                client.greet()
-                assert client.listed() == listed
-                assert client.call("adds", {"a": 1})["isError"] is (profile == "default")
+            assert client.listed() == listed
+            assert client.call("adds", {"a": 1})["isError"] is (profile == "default")
 
 
 def test_a_changed_script_waits_for_approval_and_what_runs_is_what_was_approved() -> None:
     with (
         scripted({**CONFIG, "trust": "changes"}, adds=ADDS) as daemon,
-        daemon.client().hello(profile="mine", surface="full") as client,
+        model(daemon) as client,
     ):
-        client.greet()
         assert value(client.call("adds", {"a": 1})) == 3
         write(daemon, adds=OTHER)
         daemon.run("reload")
@@ -184,55 +200,58 @@ def test_a_changed_script_waits_for_approval_and_what_runs_is_what_was_approved(
         daemon.ready()
         client.listed()
         assert value(client.call("adds", {"a": 1})) == 3, "the first form is still approved"
+        # A lock holds it as it does other tools.
+        daemon.run("lock", "--config", str(daemon.config))
+        write(daemon, adds=ADDS.replace("a + b", "a * b"))
+        daemon.run("reload")
+        daemon.ready()
+        assert error(client.call("adds", {"a": 1}))["code"] == "ToolHeld"
+        checked = daemon.run("lock", "--check", "--config", str(daemon.config), check=1)
+        assert checked.splitlines()[0] == "script/adds: it changed: _meta"
 
 
 def test_a_watched_configuration_follows_its_scripts() -> None:
     with (
         scripted({**CONFIG, "watch": True}, adds=ADDS) as daemon,
-        daemon.client().hello(profile="everything", surface="full") as client,
+        model(daemon, "everything") as client,
     ):
-        client.greet()
         write(daemon, later=ADDS)
         eventually(lambda: "later" in client.listed(), daemon.said)
 
 
-def test_a_script_is_called_from_a_shell_by_the_rules_of_a_profile() -> None:
-    asks = {"scripts": ["*"], "permissions": [{"match": "notes/look", "then": "ask"}]}
-    config = {**CONFIG, "profiles": {**CONFIG["profiles"], "asks": asks}}
-    with scripted(config, adds=ADDS, looks=CALLS) as daemon:
-        assert daemon.run("call", "script/adds", "a=1", "--profile", "mine") == "3\n"
-        done = json.loads(daemon.run("call", "script/looks", "place=x", "--profile", "everything", "--json"))
-        assert (len(value(done)), done["structuredContent"]["calls"]) == (1, 1)
-        # Its own rules, its calls' rules, and no rules at all.
-        for name, words, status, said in (
-            ("adds", (), 66, "UnknownTool"),
-            ("looks", ("--profile", "asks"), 1, "PermissionDenied"),
-            ("adds", ("--as-operator",), 2, "name one with --profile"),
-            ("adds", ("--profile", "nobody"), 65, "nobody"),
-            ("adds", ("b=x", "--profile", "mine"), 65, "b: "),
-        ):
-            failed = daemon.outcome("call", f"script/{name}", *PARTS[name], *words)
-            assert (failed.returncode, said in failed.stderr) == (status, True), failed
+def test_a_script_is_called_from_a_shell_by_the_rules_of_a_profile(daemon: Daemon) -> None:
+    assert daemon.run("call", "script/adds", "a=1", "--profile", "mine") == "3\n"
+    done = json.loads(daemon.run("call", "script/looks", "place=x", "--profile", "everything", "--json"))
+    assert (len(value(done)), done["structuredContent"]["calls"]) == (1, 1)
+    # Its own rules, its calls' rules, and no rules at all.
+    for name, words, status, said in (
+        ("adds", (), 66, "UnknownTool"),
+        ("looks", ("--profile", "asks"), 1, "PermissionDenied"),
+        ("adds", ("--as-operator",), 2, "name one with --profile"),
+        ("adds", ("--profile", "nobody"), 65, "nobody"),
+        ("adds", ("b=x", "--profile", "mine"), 65, "b: "),
+    ):
+        failed = daemon.outcome("call", f"script/{name}", *PARTS[name], *words)
+        assert (failed.returncode, said in failed.stderr) == (status, True), failed
 
 
-def test_arguments_of_a_script_that_are_too_long_or_cannot_be_read_are_refused() -> None:
-    with scripted(adds=ADDS) as daemon, daemon.client().hello(profile="mine", surface="full") as client:
-        client.greet()
+def test_arguments_of_a_script_that_are_too_long_or_cannot_be_read_are_refused(daemon: Daemon) -> None:
+    with model(daemon) as client:
         assert "limit" in error(client.call("adds", {"a": "1" * 300_000})), "before they are decoded"
         params = b'{"name":"adds","arguments":{"a":1e400}}'
         client.send(b'{"jsonrpc":"2.0","id":9,"method":"tools/call","params":%b}' % params)
         assert error(client.receive()["result"])["code"] == "InvalidArguments"
 
 
-def test_the_audit_has_the_call_of_a_script_with_its_text() -> None:
-    with scripted(looks=CALLS) as daemon, daemon.client().hello(profile="everything", surface="full") as client:
-        client.greet()
+def test_the_audit_has_the_call_of_a_script_with_its_text(daemon: Daemon) -> None:
+    with model(daemon, "everything", session="audited") as client:
         assert len(value(client.call("looks", {"place": "x"}))) == 1
         assert client.call("looks", {})["isError"]
 
         def recorded() -> list[Any]:
             words = ("audit", "--decision", "sent", "--decision", "refused", "--json")
-            return [json.loads(each) for each in daemon.run(*words).splitlines()]
+            records = map(json.loads, daemon.run(*words).splitlines())
+            return [each for each in records if each.get("session") == "audited"]
 
         eventually(lambda: len(recorded()) == 3, daemon.said)
         found = sorted(recorded(), key=lambda each: each["seq"])
@@ -244,54 +263,38 @@ def test_the_audit_has_the_call_of_a_script_with_its_text() -> None:
         assert len({each["details"]["script"] for each in found[:2]}) == 1
 
 
-def test_inside_a_script_the_permissions_of_its_caller_hold() -> None:
-    permissions = [{"match": "notes/look", "then": "deny"}]
-    profiles = {"free": {"scripts": ["*"]}, "bound": {"scripts": ["*"], "permissions": permissions}}
-    with scripted({**CONFIG, "profiles": profiles}, looks=CALLS) as daemon:
-        with daemon.client().hello(profile="free", surface="full") as client:
-            client.greet()
-            assert len(value(client.call("looks", {"place": "x", "how": "twice"}))) == 2
-            missing = error(client.call("looks", {}))
-            assert (missing["code"], "place" in json.dumps(missing)) == ("InvalidArguments", True)
-        with daemon.client().hello(profile="bound", surface="full") as client:
-            client.greet()
-            assert "ToolError" in json.dumps(error(client.call("looks", {"place": "x"})))
+def test_inside_a_script_the_permissions_of_its_caller_hold(daemon: Daemon) -> None:
+    with model(daemon, "everything") as client:
+        assert len(value(client.call("looks", {"place": "x", "how": "twice"}))) == 2
+        missing = error(client.call("looks", {}))
+        assert (missing["code"], "place" in json.dumps(missing)) == ("InvalidArguments", True)
+    with model(daemon, "bound") as client:
+        assert "ToolError" in json.dumps(error(client.call("looks", {"place": "x"})))
 
 
-def test_a_script_that_is_denied_or_switched_off_is_not_run() -> None:
-    permissions = [{"match": "script/adds", "then": "deny"}]
-    profiles = {"bound": {"scripts": ["*"], "permissions": permissions}, "mine": {"scripts": ["adds"]}}
-    with scripted({**CONFIG, "profiles": profiles}, adds=ADDS) as daemon:
-        with daemon.client().hello(profile="bound", surface="full") as client:
-            client.greet()
-            assert "adds" not in client.listed()
-            assert client.call("adds", {"a": 1})["isError"]
-        with daemon.client().hello(profile="mine", surface="full") as client:
-            client.greet()
-            daemon.run("disable", "script/adds")
-            assert error(client.call("adds", {"a": 1}))["code"] == "ToolDisabled"
-            daemon.run("enable", "script/adds")
-            assert value(client.call("adds", {"a": 1})) == 3
+def test_a_script_that_is_denied_or_switched_off_is_not_run(daemon: Daemon) -> None:
+    with model(daemon, "denied") as client:
+        assert "adds" not in client.listed()
+        assert client.call("adds", {"a": 1})["isError"]
+    with model(daemon) as client:
+        daemon.run("disable", "script/adds")
+        assert error(client.call("adds", {"a": 1}))["code"] == "ToolDisabled"
+        daemon.run("enable", "script/adds")
+        assert value(client.call("adds", {"a": 1})) == 3
 
 
-def test_a_script_that_is_a_tool_calls_no_other() -> None:
-    nested = '"""Asks another."""\nasync def main() -> int:\n    return await call("script/adds", {"a": 1})\n'
-    with (
-        scripted(adds=ADDS, nested=nested) as daemon,
-        daemon.client().hello(profile="everything", surface="full") as client,
-    ):
-        client.greet()
+def test_a_script_that_is_a_tool_calls_no_other(daemon: Daemon) -> None:
+    with model(daemon, "everything") as client:
         failed = error(client.call("nested", {}))
         assert failed["code"] == "ScriptFailed"
         assert "only a client's session can run this script" in failed["message"]
         assert value(client.call("adds", {"a": 1})) == 3
 
 
-def test_scripts_that_wait_for_one_that_is_a_tool_leave_it_a_place() -> None:
+def test_scripts_that_wait_for_one_that_is_a_tool_leave_it_a_place(daemon: Daemon) -> None:
     code = "(await call('script/adds', {'a': 1}))['result']"
     asked = {"name": "run_code", "arguments": {"code": code}}
-    with scripted(adds=ADDS) as daemon, daemon.client().hello(profile="mine", surface="code") as client:
-        client.greet()
+    with model(daemon, surface="code") as client:
         # More than there are places: each has taken one before it calls.
         for number in range(100, 109):
             client.send(
@@ -299,18 +302,3 @@ def test_scripts_that_wait_for_one_that_is_a_tool_leave_it_a_place() -> None:
             )
         answers = [client.receive() for _ in range(9)]
         assert [value(each["result"]) for each in answers] == [3] * 9
-
-
-def test_a_lock_holds_scripts_as_it_does_other_tools() -> None:
-    with scripted({**CONFIG, "trust": "changes"}, adds=ADDS) as daemon:
-        daemon.run("lock", "--config", str(daemon.config))
-        daemon.run("reload")
-        with daemon.client().hello(profile="mine", surface="full") as client:
-            client.greet()
-            assert value(client.call("adds", {"a": 1})) == 3
-            write(daemon, adds=OTHER)
-            daemon.run("reload")
-            daemon.ready()
-            assert error(client.call("adds", {"a": 1}))["code"] == "ToolHeld"
-            checked = daemon.run("lock", "--check", "--config", str(daemon.config), check=1)
-            assert checked.splitlines()[0] == "script/adds: it changed: _meta"

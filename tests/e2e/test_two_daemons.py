@@ -92,39 +92,49 @@ def two(url: str, config: dict[str, Any] | None = None) -> Iterator[tuple[Daemon
         yield one, other
 
 
+@pytest.fixture(scope="module")
+def pair(postgres: Server) -> Iterator[tuple[Daemon, Daemon]]:
+    """Two daemons for tests that use sessions of their own, and leave them as they were."""
+    made = postgres.database()
+    with two(made) as found:
+        yield found
+    postgres.drop(made)
+
+
 def epochs(*daemons: Daemon) -> list[int]:
     return [daemon.ask("status")["servers"]["s"]["epoch"] for daemon in daemons]
 
 
-def test_what_is_loaded_at_one_daemon_is_there_at_the_other(url: str) -> None:
-    with two(url) as (one, other):
-        with one.client().hello(session="k") as here, other.client().hello(session="k") as there:
-            here.load("read")
-            with other.client().hello(session="k") as late:
-                # It had nothing when it was recalled there: the poll brings what came since.
-                eventually(lambda: late.listed() == [*META_TOOLS, "read"], other.said)
-            assert there.call("read", {"path": "x"})["isError"] is False
-            there.load("look")
-            eventually(lambda: here.listed() == [*META_TOOLS, "read", "look"], one.said)
-        with one.client().hello(session="another") as here:
-            here.load("write")
-        with other.client().hello(session="another") as there:
-            assert there.listed() == [*META_TOOLS, "write"]
-        assert list(other.loaded("another")) == ["s/write"]
+def test_what_is_loaded_at_one_daemon_is_there_at_the_other(pair: tuple[Daemon, Daemon]) -> None:
+    one, other = pair
+    with one.client().hello(session="k") as here, other.client().hello(session="k") as there:
+        here.load("read")
+        with other.client().hello(session="k") as late:
+            # It had nothing when it was recalled there: the poll brings what came since.
+            eventually(lambda: late.listed() == [*META_TOOLS, "read"], other.said)
+        assert there.call("read", {"path": "x"})["isError"] is False
+        there.load("look")
+        eventually(lambda: here.listed() == [*META_TOOLS, "read", "look"], one.said)
+    with one.client().hello(session="another") as here:
+        here.load("write")
+    with other.client().hello(session="another") as there:
+        assert there.listed() == [*META_TOOLS, "write"]
+    assert list(other.loaded("another")) == ["s/write"]
 
 
-def test_what_an_operator_takes_away_at_one_daemon_is_gone_at_the_other(url: str) -> None:
-    with two(url) as (one, other), one.client().hello(session="k") as here:
+def test_what_an_operator_takes_away_at_one_daemon_is_gone_at_the_other(pair: tuple[Daemon, Daemon]) -> None:
+    one, other = pair
+    with one.client().hello(session="taken") as here:
         here.load("read")
         here.load("write")
         # Nobody uses the session at the other daemon, which deletes what the first one has stored.
-        other.ask("unload", session="k", tool="s/read")
+        other.ask("unload", session="taken", tool="s/read")
         eventually(lambda: here.listed() == [*META_TOOLS, "write"], one.said)
         assert "ToolNotLoaded" in here.call("read", {})["content"][0]["text"]
         here.load("read")
-        one.ask("unload", session="k")
+        one.ask("unload", session="taken")
         assert here.listed() == META_TOOLS
-        eventually(lambda: list(other.loaded("k")) == [], other.said)
+        eventually(lambda: list(other.loaded("taken")) == [], other.said)
 
 
 MANY = [f"tool_{number}" for number in range(24)]
@@ -162,8 +172,9 @@ def test_what_waits_at_both_daemons_is_approved_at_one_for_both(url: str) -> Non
         eventually(lambda: not there.call("read", {})["isError"], other.said)
 
 
-def test_a_modern_client_takes_turns_too(url: str) -> None:
-    with two(url) as (one, other), one.client() as here, other.client() as there:
+def test_a_modern_client_takes_turns_too(pair: tuple[Daemon, Daemon]) -> None:
+    one, other = pair
+    with one.client() as here, other.client() as there:
         meta = {**META, "mcpd/session": "conversation"}
         for name, loading, calling in (("read", here, there), ("write", there, here)):
             asked = {"name": "load_mcp_tool", "arguments": {"names": [name]}, "_meta": meta}
@@ -220,8 +231,9 @@ def test_daemons_go_on_while_their_database_is_stopped_and_are_told_once_it_is_b
             assert here.listed() == [*META_TOOLS, "read", "write", "look"]
 
 
-def test_a_word_that_is_said_at_one_is_obeyed_at_the_other(url: str) -> None:
-    with two(url) as (one, other), other.client().hello(session="k") as there:
+def test_a_word_that_is_said_at_one_is_obeyed_at_the_other(pair: tuple[Daemon, Daemon]) -> None:
+    one, other = pair
+    with other.client().hello(session="obeyed") as there:
         there.load("read", "look")
         before = epochs(one, other)
         assert before[0] == before[1]

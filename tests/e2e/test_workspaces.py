@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import socket
 import sys
@@ -13,35 +14,21 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.e2e.harness import Daemon, RawClient, running
+from tests.e2e.harness import Daemon, RawClient, running, scripted
 from tests.e2e.raw_http import INITIALIZE, TOKEN, RawHttp, listening, message, modern, request
 from tests.e2e.sockets import WebSocket
 from tests.e2e.windows import Window
+from tests.scripted_server import command
 from tests.waiting import WAIT
 
 Json = dict[str, Any]
 
-WHERE = """
-import json, os, sys
-def say(**message):
-    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\\n"); sys.stdout.flush()
-TOOLS = [{"name": "where", "inputSchema": {"type": "object"}}]
-for line in sys.stdin:
-    m = json.loads(line)
-    if "id" not in m:
-        continue
-    if m["method"] == "initialize":
-        say(id=m["id"], result={"protocolVersion": "2025-11-25", "capabilities": {"tools": {}},
-                                "serverInfo": {"name": "where", "version": "1"}})
-    elif m["method"] == "tools/list":
-        say(id=m["id"], result={"tools": TOOLS})
-    elif m["method"] == "tools/call":
-        said = {"cwd": os.getcwd(), "args": sys.argv[1:], "pid": os.getpid()}
-        say(id=m["id"], result={"content": [{"type": "text", "text": json.dumps(said)}]})
-    else:
-        say(id=m["id"], error={"code": -32601, "message": "no " + m["method"]})
-"""
-"""A server whose one tool says where it runs."""
+
+def where(*words: str, **more: Any) -> Json:
+    """The entry of a server whose one tool says where it runs, and with which words."""
+    entry = scripted(tools=["where"], **more.pop("script", {}))
+    return {**entry, "args": [*entry["args"], *words], **more}
+
 
 CALL = {"name": "where__where", "arguments": {}}
 
@@ -55,18 +42,18 @@ def places(tmp_path: Path) -> list[str]:
     return [os.path.realpath(each) for each in made]
 
 
-@pytest.fixture(params=["workspace", "session"])
+@pytest.fixture(scope="module", params=["workspace", "session"])
 def share(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def served(share: str) -> Iterator[tuple[Daemon, int]]:
     """A daemon with one server, of which clients have instances of their own, and the port of HTTP."""
     port, listen = listening()
-    arguments = ["-c", WHERE, *(["${workspace}/."] if share == "workspace" else [])]
+    words = ["${workspace}/."] if share == "workspace" else []
     config = {
-        "mcpServers": {"where": {"command": sys.executable, "args": arguments, "share": share}},
+        "mcpServers": {"where": where(*words, share=share)},
         "profiles": {"default": {"surface": "full"}},
         "listen": listen,
     }
@@ -117,11 +104,9 @@ def test_only_clients_of_its_directories_see_a_server_and_start_it(
     share: str, surface: str, call: Json, places: list[str], tmp_path: Path
 ) -> None:
     starts = tmp_path / "starts"
-    noting = f"open({str(starts)!r}, 'a').write('x')\n{WHERE}"
-    entry = {"command": sys.executable, "args": ["-c", noting], "share": share, "start": "lazy"}
-    other = {"command": sys.executable, "args": ["-c", WHERE]}
+    mine = where(script={"record": str(starts)}, share=share, start="lazy", workspaces=places[:1])
     config = {
-        "mcpServers": {"mine": {**entry, "workspaces": places[:1]}, "other": other},
+        "mcpServers": {"mine": mine, "other": where()},
         "profiles": {"default": {"surface": surface}},
     }
     with running(config) as daemon:
@@ -196,7 +181,7 @@ def test_a_websocket_whose_upgrade_names_a_directory_works_there(
 def test_a_tokens_client_stays_in_its_profile_in_whoevers_directory_it_works(places: list[str]) -> None:
     port, listen = listening()
     listen["http"]["tokens"] = [{"name": "one", "value": TOKEN, "profiles": ["held"], "workspaces": places[:1]}]
-    entry = {"command": sys.executable, "args": ["-c", WHERE, "${workspace}/."], "share": "workspace"}
+    entry = where("${workspace}/.", share="workspace")
     rules = [{"match": "other/*", "then": "deny"}]
     config = {
         "mcpServers": {"where": entry, "other": entry},
@@ -245,8 +230,11 @@ def test_a_tokens_client_stays_in_its_profile_in_whoevers_directory_it_works(pla
 
 def test_a_token_that_mcpd_makes_names_only_directories_that_it_was_made_with(places: list[str]) -> None:
     port, listen = listening()
-    entry = {"command": sys.executable, "args": ["-c", WHERE, "${workspace}"]}
-    config = {"mcpServers": {"where": entry}, "profiles": {"default": {"surface": "full"}}, "listen": listen}
+    config = {
+        "mcpServers": {"where": where("${workspace}")},
+        "profiles": {"default": {"surface": "full"}},
+        "listen": listen,
+    }
     with running(config) as daemon, RawHttp(port) as http:
 
         def called(token: str, place: str) -> Json:
@@ -272,7 +260,7 @@ def test_a_link_in_place_of_a_tokens_directory_leads_a_server_that_starts_again_
 ) -> None:
     port, listen = listening()
     listen["http"]["tokens"] = [{"name": "one", "value": TOKEN, "workspaces": places[:1]}]
-    entry = {"command": sys.executable, "args": ["-c", WHERE, "${workspace}"], "restart": {"base": 0.01}}
+    entry = where("${workspace}", restart={"base": 0.01})
     config = {"mcpServers": {"where": entry}, "profiles": {"default": {"surface": "full"}}, "listen": listen}
     with running(config), RawHttp(port) as http:
 
@@ -291,7 +279,7 @@ def test_a_link_in_place_of_a_tokens_directory_leads_a_server_that_starts_again_
 
 def test_a_client_whose_directory_has_no_program_keeps_nobody_else_out(places: list[str]) -> None:
     program = Path(places[1], "serve")
-    program.write_text(f"#!{sys.executable}\n{WHERE}")
+    program.write_text(f"#!/bin/sh\nexec {shlex.join(command(tools=['where']))}\n")
     program.chmod(0o755)
     entry = {"command": "${workspace}/serve", "workspacePrograms": True, "restart": {"base": 60, "cap": 60}}
     config = {"mcpServers": {"where": entry}, "profiles": {"default": {"surface": "full"}}}

@@ -9,9 +9,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
-from tests.e2e.harness import Daemon
+from tests.e2e.harness import Daemon, RawClient
 from tests.e2e.raw_http import HttpDoor
 from tests.e2e.sockets import WebSocket
 from tests.e2e.whole_server import META, MODERN
@@ -47,24 +47,20 @@ class Line(Protocol):
         """Hang up."""
 
 
-class UnixLine:
-    """Through the unix socket."""
+class RawLine:
+    """Through the unix socket, or a bridge to it."""
 
-    def __init__(self, daemon: Daemon, inbox: queue.Queue[Json]) -> None:
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.connect(str(daemon.socket))
-        self.send({"method": "mcpd/hello", "params": {"surface": "full"}})
-        _in_a_thread(lambda: _fill(inbox, self._socket.makefile("rb")))
+    def __init__(self, raw: RawClient, inbox: queue.Queue[Json]) -> None:
+        self._raw = raw
+        _in_a_thread(lambda: _fill(inbox, raw.lines()))
 
     def send(self, message: Json) -> None:
         """Send one."""
-        self._socket.sendall(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        self._raw.send(json.dumps({"jsonrpc": "2.0", **message}).encode())
 
     def close(self) -> None:
         """Hang up."""
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+        self._raw.hang_up()
 
 
 class WebSocketLine:
@@ -162,7 +158,10 @@ def _fill(inbox: queue.Queue[Json], lines: Any) -> None:
 class WholeClient:
     """A client that answers requests, and remembers them and all notifications."""
 
-    def __init__(self, daemon: Daemon, door: HttpDoor, place: str, *, modern: bool) -> None:
+    capabilities: ClassVar[Json] = CAPABILITIES
+
+    def __init__(self, daemon: Daemon, door: HttpDoor, place: str, *options: str, modern: bool) -> None:
+        """`options` are those of a bridge."""
         self.modern = modern
         self.inbox: queue.Queue[Json] = queue.Queue()
         self.asked: list[Json] = []
@@ -170,15 +169,17 @@ class WholeClient:
         self.meta: Json = {}
         """The `_meta` of each request."""
         self._last = 0
-        self._line = self._opened(daemon, door, place)
+        self._line = self._opened(daemon, door, place, options)
         self.greeting = self._greeted()
         if modern:
             self.listen({"promptsListChanged": True, "resourcesListChanged": True})
 
-    def _opened(self, daemon: Daemon, door: HttpDoor, place: str) -> Line:
+    def _opened(self, daemon: Daemon, door: HttpDoor, place: str, options: tuple[str, ...]) -> Line:
         match place:
             case "unix":
-                return UnixLine(daemon, self.inbox)
+                return RawLine(daemon.client().hello(surface="full"), self.inbox)
+            case "bridge":
+                return RawLine(daemon.bridge(*options), self.inbox)
             case "websocket":
                 return WebSocketLine(door, self.inbox)
             case _:
@@ -188,11 +189,11 @@ class WholeClient:
         if self.modern:
             self.meta = {
                 META + "protocolVersion": MODERN,
-                META + "clientCapabilities": CAPABILITIES,
+                META + "clientCapabilities": self.capabilities,
                 META + "clientInfo": INFO,
             }
             return self.ask("server/discover")
-        said = {"protocolVersion": "2025-11-25", "capabilities": CAPABILITIES, "clientInfo": INFO}
+        said = {"protocolVersion": "2025-11-25", "capabilities": self.capabilities, "clientInfo": INFO}
         greeting = self.ask("initialize", said)
         self._line.send({"method": "notifications/initialized"})
         return greeting

@@ -5,37 +5,23 @@ import json
 import os
 import queue
 import socket
-import subprocess
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from tests.e2e.harness import ROOT, Daemon, RawClient
+from tests.e2e.harness import ROOT, Daemon, RawClient, Spawned
 from tests.waiting import WAIT
 
 Json = dict[str, Any]
 
 
-class Window(RawClient):
+class Window(Spawned):
     """A client of a child process that answers the server's requests; its directory is its root."""
 
     def __init__(self, command: list[str], directory: Path, environ: Mapping[str, str], log: Path) -> None:
         self.directory = directory
-        self._socket, theirs = socket.socketpair()
-        self._socket.settimeout(WAIT)
-        with theirs, log.open("ab") as stderr:
-            self.process = subprocess.Popen(
-                command,
-                cwd=directory,
-                env=environ,
-                stdin=theirs.fileno(),
-                stdout=theirs.fileno(),
-                stderr=stderr,
-            )
-        self._file = self._socket.makefile("rb")
-        self._last = 0
-        self.notices: list[Json] = []
+        super().__init__(command, log, cwd=directory, env=environ)
         self._is_bridged = "connect" in command
         self._closing = False
         self._inbox: queue.Queue[Json | None] = queue.Queue()
@@ -97,5 +83,5 @@ class Window(RawClient):
             self.process.terminate()
         status = self.process.wait(WAIT)
         self._reader.join(WAIT)
-        super().close()
+        RawClient.close(self)
         assert status == 0 or not self._is_bridged

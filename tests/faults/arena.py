@@ -19,6 +19,7 @@ import trio
 from daemon.processes.own import OPEN
 from tests.e2e.harness import Daemon, free_port, running, scripted
 from tests.faults.history import Answered, Asked, History, HungUp, Withdrawn
+from tests.faults.stage import children_of
 from tests.faults.wire import HARMLESS, Direction, Toxic, join
 from tests.waiting import LOOK_SECONDS, in_time, until
 
@@ -248,18 +249,7 @@ class Arena:
 
     def children(self) -> frozenset[int]:
         """Its children, zombies included."""
-        found: set[int] = set()
-        for task in Path(f"/proc/{self.pid}/task").iterdir():
-            with suppress(OSError):
-                found |= {int(pid) for pid in (task / "children").read_text().split()}
-        return frozenset(found)
-
-    def resident_kib(self) -> int:
-        """Its resident memory."""
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        found = re.search(r"VmRSS:\s+(\d+) kB", status)
-        assert found is not None
-        return int(found[1])
+        return frozenset(children_of(self.pid))
 
 
 @contextmanager

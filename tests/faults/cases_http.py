@@ -315,6 +315,8 @@ UNIX = (
         for name, text, never, entry, code in (
             ("every answer twice", b'%ID%,"result":{"content":[]}', False, None, ""),
             ("an answer that is no UTF-8", b'%ID%,"result":{"x":"\xff"}', True, None, "UpstreamCallError"),
+            ("an answer with NaN", b'%ID%,"result":{"x":NaN}', True, None, "UpstreamCallError"),
+            ("half a character", b'%ID%,"result":{"content":[],"x":"\\ud83d"}', True, None, ""),
             ("an answer with an id as a string", b'"%ID%","result":{"content":[]}', True, None, ""),
             ("an answer with neither result nor error", b"%ID%", True, HASTY, "UpstreamTimeout"),
         )

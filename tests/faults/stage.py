@@ -8,6 +8,7 @@ scripted servers say in their `record`; it is a FIFO, so waiting needs no pollin
 import json
 import os
 import random
+import re
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
@@ -291,12 +292,24 @@ def _holdings() -> _Holdings:
 
 
 def children_of_ours() -> list[int]:
-    """Direct children of this process, zombies and adopted ones included."""
+    """Direct children of this process."""
+    return children_of("self")
+
+
+def children_of(pid: int | str) -> list[int]:
+    """Direct children of a process, zombies and adopted ones included."""
     found: list[int] = []
-    for task in Path("/proc/self/task").iterdir():
+    for task in Path(f"/proc/{pid}/task").iterdir():
         with suppress(OSError):
             found += map(int, (task / "children").read_text().split())
     return found
+
+
+def resident_kib(pid: int | str = "self") -> int:
+    """The resident memory of a process."""
+    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found[1])
 
 
 def is_alive(pid: int) -> bool:

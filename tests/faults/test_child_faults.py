@@ -13,7 +13,7 @@ import trio
 
 from daemon.errors import CallError, RequestTooLarge, UpstreamLost
 from daemon.states import SERVING, ServerState
-from tests.faults.stage import recording, scripted, stage
+from tests.faults.stage import recording, resident_kib, scripted, stage
 from tests.waiting import PATIENCE
 
 SOON: dict[str, Any] = {"base": 0.05, "cap": 0.05, "floor": 0.0, "intensity": 1000}
@@ -42,11 +42,11 @@ async def test_an_enormous_line_costs_no_memory_and_only_its_connection(tmp_path
         stage(scripted(record=record.path, restart=SOON), recorder=record) as it,
     ):
         await it.ready()
-        before = _resident()
+        before = resident_kib()
         with pytest.raises((UpstreamLost, RequestTooLarge)):
             await it.call("line", bytes=100_000_000).wait()
         await it.told("over the limit")
-        assert _resident() - before < 48 * 1024 * 1024
+        assert resident_kib() - before < 48 * 1024
         await it.ready(incarnation=2)
 
 
@@ -73,11 +73,6 @@ async def test_stopping_in_the_middle_of_everything_leaves_nothing(delay: float,
         ]
         async with stage(*servers, recorder=record):
             await trio.sleep(delay)
-
-
-def _resident() -> int:
-    with open("/proc/self/statm") as file:  # noqa: PTH123
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 BROKEN: dict[str, dict[str, Any]] = {

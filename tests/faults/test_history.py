@@ -1,4 +1,7 @@
-"""The checker is checked: each kind of violation is found in a history made for it, and in no sound one."""
+"""The checker is checked: each kind of violation is found in a history made for it.
+
+That it finds none in a sound one is seen by each case of `test_matrix`.
+"""
 
 import random
 from collections.abc import AsyncIterator
@@ -34,24 +37,6 @@ FITTING = h.Described(
 UP = partial(evolve, FITTING, before=READY, after=READY)
 CANARY = evolve(READY, server="canary")
 OF_CANARY = evolve(ASKED, server="canary")
-SOUND: dict[str, tuple[h.Event, ...]] = {
-    "an ordinary call": (ASKED, TOOK, ANSWERED),
-    "a call that fails once": (ASKED, REFUSED),
-    "a call that was withdrawn": (ASKED, WITHDRAWN),
-    "a withdrawal that came too late": (ASKED, WITHDRAWN, ANSWERED),
-    "a client that is gone": (ASKED, HUNG_UP),
-    "one id used twice": (ASKED, ANSWERED, ASKED, ANSWERED),
-    "the same id of two clients": (ASKED, evolve(ASKED, client=2), evolve(ANSWERED, client=2), ANSWERED),
-    "a start after an end": (h.Born(server="s", pid=1), h.Born(server="s", pid=2)),
-    "one connection": (h.Connections(server="s", live=1), h.Connections(server="s", live=0)),
-    "a neighbour that is well": (OF_CANARY, ANSWERED, CANARY, CANARY),
-    "nothing left": (h.Left(what="children", before=1, after=1),),
-    "a secret that a server itself told": (ASKED, evolve(ANSWERED, text="n1 hunter2")),
-    "an epoch that rises": (READY, evolve(READY, epoch=3)),
-    "a server that is up": (UP(unavailable=frozenset(), entry=None),),
-    "a server that is down": (FITTING,),
-    "a server that comes up meanwhile": (evolve(FITTING, after=READY, unavailable=frozenset(), entry=None),),
-}
 BROKEN: dict[str, tuple[Any, ...]] = {
     "a call without an answer": ("I1", ASKED),
     "a call with two answers": ("I1", ASKED, ANSWERED, ANSWERED),
@@ -87,9 +72,7 @@ def found(*events: h.Event) -> list[str]:
     return History(neighbours=frozenset({"canary"}), secrets=("hunter2",), events=list(events)).violations()
 
 
-def test_a_sound_history_is_sound_and_each_kind_of_violation_is_found() -> None:
-    for what, events in SOUND.items():
-        assert found(*events) == [], what
+def test_each_kind_of_violation_is_found() -> None:
     for what, (invariant, *broken) in BROKEN.items():
         assert {violation.partition(":")[0] for violation in found(*broken)} == {invariant}, what
     every = {*(f"I{number}" for number in range(1, 8)), "R20", "R22"}
@@ -120,13 +103,6 @@ async def pieces(end: Memory, size: int) -> list[bytes]:
     while sum(map(len, found)) < size:
         found.append(bytes(await end.receive_some(65536)))
     return found
-
-
-async def test_what_is_late_arrives_whole(autojump_clock: MockClock) -> None:
-    async with joined(Toxic(latency=3.0, jitter=1.0)) as (near, far):
-        await far.send_all(b"late")
-        assert await near.receive_some(100) == b"late"
-        assert 3.0 <= trio.current_time() < 4.0
 
 
 async def test_slices_are_those_of_the_seed(autojump_clock: MockClock) -> None:

@@ -10,6 +10,7 @@ import trio
 
 from tests.faults.arena import BOUND, Client, Pending, code_of
 from tests.faults.case import Play
+from tests.faults.stage import resident_kib
 from tests.faults.wire import HARMLESS, Toxic
 from tests.waiting import background, in_time
 
@@ -143,7 +144,7 @@ class NeverReads:
 
     async def take(self, play: Play) -> None:
         """Write until that is of no use any more."""
-        before = play.arena.resident_kib()
+        before = resident_kib(play.arena.pid)
         async with await play.visitors.silent() as stream, background() as nursery:
             sender = _Sender(stream, self.request.replace(b"%NAME%", play.name.encode()))
             nursery.start_soon(sender.run, self.times)
@@ -153,7 +154,7 @@ class NeverReads:
                 await trio.sleep(STANDSTILL_SECONDS / 10)
             await other.close()
         assert sender.cut_off == self.cut_off
-        assert play.arena.resident_kib() - before < MEMORY_KIB
+        assert resident_kib(play.arena.pid) - before < MEMORY_KIB
 
 
 class _Sender:

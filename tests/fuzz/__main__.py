@@ -1,6 +1,7 @@
-"""Malformed input, said to a real daemon by a client and by a server (R10).
+"""Malformed input, said to a real daemon by a client and by a server, or as requests over HTTP (R10).
 
     python -m tests.fuzz --malformed 10000              so many inputs a side
+    python -m tests.fuzz --malformed 25000 --side http  so many requests over HTTP
     python -m tests.fuzz --malformed 1 --seed 5 --first 468 --side clients     one of them again
 
 Exits with 1 if a promise was broken. What is malformed, and what is to become of it: `tests/fuzz`.
@@ -16,10 +17,10 @@ import attrs
 import trio
 
 from bench.reliability.stage import at_work
-from tests.fuzz import saying_server
+from tests.fuzz import requesting, saying_server
 from tests.fuzz.listening import listen
 from tests.fuzz.mutation import FROM_CLIENTS, FROM_SERVERS, malformed
-from tests.fuzz.talking import Results, summary, talk
+from tests.fuzz.talking import OWN_FAULTS, Results, summary, talk
 
 SEED = 1
 SIDES = ("clients", "servers")
@@ -29,9 +30,6 @@ CALL = (
     b'{"jsonrpc":"2.0","id":"valid","method":"tools/call","params":{"name":"call-category-tool",'
     b'"arguments":{"category":"says","name":"echo","args":{"nonce":"still here"}}}}'
 )
-
-OWN_FAULTS = ("internal error in mcpd", "Traceback")
-"""What the daemon's log says of a fault that is the daemon's."""
 
 
 @attrs.frozen(kw_only=True)
@@ -80,12 +78,16 @@ def main(argv: list[str]) -> int:
         prog="python -m tests.fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     made.add_argument("--malformed", type=int, metavar="INPUTS", required=True, help="so many inputs a side")
-    made.add_argument("--side", choices=SIDES, help="only this one")
+    made.add_argument("--side", choices=(*SIDES, "http"), help="only this one")
     made.add_argument("--seed", type=int, default=SEED)
     made.add_argument("--first", type=int, default=0, help="the number of the first input")
     options = made.parse_args(argv)
     sides = (options.side,) if options.side else SIDES
-    found = fuzz(options.malformed, seed=options.seed, first=options.first, sides=sides)
+    chosen = {"seed": options.seed, "first": options.first}
+    if options.side == "http":
+        found = Outcome(results=[requesting.fuzz(options.malformed, **chosen)], stall=0.0, logged=[])
+    else:
+        found = fuzz(options.malformed, sides=sides, **chosen)
     for results in found.results:
         print(*summary(results), sep="\n")
     print(*(f"the daemon's log: {line}" for line in found.logged), sep="\n", end="")

@@ -1,17 +1,9 @@
-"""Malformed requests over HTTP, sent to a real daemon: each gets a status that says so, or a closed connection.
-
-    python -m tests.fuzz.requesting --malformed 10000            so many
-    python -m tests.fuzz.requesting --malformed 1 --seed 5 --first 468     one of them again
-
-Exits with 1 if a promise was broken.
-"""
+"""Malformed requests over HTTP to a real daemon: each gets a status that says so, or a closed connection."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
-import sys
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -20,8 +12,9 @@ import trio
 
 from tests.e2e.harness import scripted, serving
 from tests.e2e.raw_http import INITIALIZE, META, MODERN, TOKEN, RawHttp, listening, message, request, tool_call
+from tests.faults.stage import resident_kib
 from tests.fuzz.mutation import FROM_CLIENTS, OF_BYTES, Malformed, one
-from tests.fuzz.talking import PIECES, Results, summary
+from tests.fuzz.talking import OWN_FAULTS, PIECES, Results
 from tests.waiting import PATIENCE, eventually
 
 if TYPE_CHECKING:
@@ -41,8 +34,6 @@ KNOWN = frozenset(
 
 MORE_MEMORY = 64 * 1024
 """KiB that the daemon may hold more afterwards: what its allocator keeps."""
-
-OWN_FAULTS = ("internal error in mcpd", "Traceback")
 
 _READ = 1 << 20
 
@@ -332,7 +323,7 @@ def fuzz(count: int, *, seed: int = 1, first: int = 0) -> Results:
         process = Path(f"/proc/{daemon.process.pid}")
         with RawHttp(port) as neighbour:
             session = neighbour.initialize()
-            held, open_before = _resident(process), len(list((process / "fd").iterdir()))
+            held, open_before = resident_kib(daemon.process.pid), len(list((process / "fd").iterdir()))
             for start in range(first, first + count, 200):
                 requests = Requests(seed, neighbour.initialize())  # They may delete it.
                 batch = [requests.one(number) for number in range(start, min(start + 200, first + count))]
@@ -343,35 +334,9 @@ def fuzz(count: int, *, seed: int = 1, first: int = 0) -> Results:
             eventually(
                 lambda: len(list((process / "fd").iterdir())) <= open_before, lambda: "descriptors are left"
             )
-            if (grown := _resident(process) - held) > MORE_MEMORY:
+            if (grown := resident_kib(daemon.process.pid) - held) > MORE_MEMORY:
                 results.faults.append(f"the daemon holds {grown} KiB more")
         results.faults += [
             line for line in daemon.said().splitlines() if any(sign in line for sign in OWN_FAULTS)
         ]
     return results
-
-
-def _resident(process: Path) -> int:
-    found = re.search(r"VmRSS:\s+(\d+) kB", (process / "status").read_text())
-    assert found is not None
-    return int(found[1])
-
-
-def main(argv: list[str]) -> int:
-    """Send what is asked for, and print what came of it."""
-    made = argparse.ArgumentParser(
-        prog="python -m tests.fuzz.requesting",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    made.add_argument("--malformed", type=int, metavar="REQUESTS", required=True, help="so many")
-    made.add_argument("--seed", type=int, default=1)
-    made.add_argument("--first", type=int, default=0, help="the number of the first")
-    options = made.parse_args(argv)
-    results = fuzz(options.malformed, seed=options.seed, first=options.first)
-    sys.stdout.writelines(f"{line}\n" for line in summary(results))
-    return 1 if results.faults else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     Connect = Callable[[], Awaitable[trio.abc.Stream]]
 
+OWN_FAULTS = ("internal error in mcpd", "Traceback")
+"""What the daemon's log says of a fault that is the daemon's."""
+
 PER_CONNECTION = 60
 """Inputs and, about, errors of one connection: a client is cut off after a hundred."""
 

@@ -165,14 +165,6 @@ REFUSED: dict[str, tuple[bytes, int]] = {
 """What no client may send, and the code that it is refused with."""
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_a_message_beyond_the_limits_is_refused(case: str) -> None:
-    line, code = REFUSED[case]
-    with pytest.raises(BadMessage) as caught:
-        decode_strictly(line)
-    assert caught.value.code == code
-
-
 @pytest.mark.parametrize(
     "params",
     [
