@@ -1,4 +1,7 @@
-"""The documents name files and anchors that are there, in plain words; what the code holds is current."""
+"""The documents name files and anchors that are there, in plain words; what the code holds is current.
+
+Dotted names in them: `test_references.py`.
+"""
 
 import functools
 import re
@@ -12,7 +15,6 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md",
 
 # A path is as the repository's root has it, or as daemon/ has it; NAME stands for one that the reader chooses.
 _PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*|[\w-]+\.(?:py|toml))(?:::\w+)?`")
-_MODULE = re.compile(r"`([a-z_]+(?:\.[a-z_]+)+)(?:\.[A-Z]\w*(?:\.\w+)?)?`")
 _LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 
@@ -33,29 +35,8 @@ def is_there(path: str) -> bool:
     return any((base / path).exists() for base in (ROOT, ROOT / "daemon"))
 
 
-NO_MODULES = {
-    "sandbox.filesystem",
-    "sandbox.network",
-    "state.url",
-    "state.db",
-    "search.py",
-    "tcp.py",
-    "epochs.py",
-}
-"""A key of the configuration and files of others, or of the reader's: what is named as a module would be."""
-
-
-def module_is_there(name: str) -> bool:
-    """Whether `room.module`, or something in that module, is there; other dotted names are not ours."""
-    parts = name.split(".")
-    path = ROOT / "daemon" / parts[0]
-    for part in parts[1:]:
-        if not path.is_dir():
-            return True
-        path = path / part if (path / part).is_dir() else path / f"{part}.py"
-        if not path.exists():
-            return False
-    return True
+OTHERS = {"epochs.py", "tcp.py"}
+"""Files of the reader's own."""
 
 
 @functools.cache
@@ -69,7 +50,7 @@ def names() -> set[str]:
 
 def is_named(path: str) -> bool:
     """Whether a file that is named without its folder is somewhere."""
-    return "/" in path or "NAME" in path or path in names() | NO_MODULES
+    return "/" in path or "NAME" in path or path in names() | OTHERS
 
 
 def is_meant(path: str) -> bool:
@@ -83,7 +64,6 @@ def test_every_file_that_a_document_names_is_there(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
     gone = [path for path in _PATH.findall(text) if is_meant(path) and not is_there(path)]
     gone += [path for path in _PATH.findall(text) if not is_named(path)]
-    gone += [name for name in _MODULE.findall(text) if name not in NO_MODULES and not module_is_there(name)]
     gone += [link for link in _LINK.findall(text) if not (document.parent / link).exists()]
     assert not gone
 

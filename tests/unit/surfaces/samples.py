@@ -13,7 +13,7 @@ from daemon.catalog.snapshot import Catalog
 from daemon.errors import CallError
 from daemon.model import ToolKey
 from daemon.search.index import Index
-from daemon.surfaces.surface import Action, Reply, Services, Surface, View
+from daemon.surfaces.surface import Action, Forward, Reply, Services, Surface, View
 from daemon.surfaces.table import SURFACES, for_profile
 from tests.unit.config.reading import config_of
 
@@ -84,18 +84,23 @@ def act(
     return surface.call(view, name, encoded(arguments), patient=patient)
 
 
-def answer(
-    surface: Surface,
-    view: View,
-    name: str,
-    arguments: Mapping[str, object] | bytes = b"{}",
-    *,
-    patient: bool = True,
-) -> Any:
-    """The `structuredContent` of a call that the surface answers itself."""
-    action = act(surface, view, name, arguments, patient=patient)
+def forwarded(*call: Any, patient: bool = True) -> Forward:
+    """The decision about a call that goes to a server; arguments as for `act`."""
+    action = act(*call, patient=patient)
+    assert isinstance(action, Forward), action
+    return action
+
+
+def replied(*call: Any, patient: bool = True) -> Reply:
+    """The decision about a call that the surface answers itself; arguments as for `act`."""
+    action = act(*call, patient=patient)
     assert isinstance(action, Reply), action
-    return msgspec.json.decode(action.result)["structuredContent"]
+    return action
+
+
+def answer(*call: Any, patient: bool = True) -> Any:
+    """The `structuredContent` of the surface's own answer; arguments as for `act`."""
+    return msgspec.json.decode(replied(*call, patient=patient).result)["structuredContent"]
 
 
 def text_of(action: Action) -> str:

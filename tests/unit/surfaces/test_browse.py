@@ -9,11 +9,11 @@ from daemon.errors import InvalidArguments
 from daemon.kit.wording import BYTES_PER_TOKEN
 from daemon.states import ServerState
 from daemon.surfaces.browse import MAX_NAMES, BrowseSurface
-from daemon.surfaces.surface import AwaitListing, Forward
+from daemon.surfaces.surface import AwaitListing
 from daemon.surfaces.table import SURFACES
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
-from tests.unit.surfaces.samples import act, answer, listed_names, refused, text_of, view_of
+from tests.unit.surfaces.samples import act, answer, forwarded, listed_names, refused, text_of, view_of
 
 SURFACE = BrowseSurface()
 CONFIG: dict[str, Any] = {
@@ -118,8 +118,7 @@ def test_the_schemas_of_a_category_come_under_the_names_to_call_them_by() -> Non
 @cases("name", "server", "bare")
 def test_a_tool_is_called_by_name(name: str, server: str, bare: str) -> None:
     sent = b'{"tool_name":%b,"arguments":{ "x" : 1 }}' % msgspec.json.encode(name)
-    action = act(SURFACE, VIEW, "call_tool", sent)
-    assert isinstance(action, Forward)
+    action = forwarded(SURFACE, VIEW, "call_tool", sent)
     assert (action.server, action.name, bytes(action.arguments)) == (server, bare, b'{ "x" : 1 }')
     assert action.label == f"{server}/{bare}"
 

@@ -1,6 +1,5 @@
 """Seed 001 point by point: two tools, categories known from the start, calls passed on unopened."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -8,15 +7,15 @@ import msgspec
 import pytest
 
 from daemon.catalog.snapshot import Catalog
-from daemon.errors import CallError, SchemaFetchError, ToolDisabled, UnknownCategory, UnknownTool
+from daemon.errors import SchemaFetchError, ToolDisabled, UnknownCategory, UnknownTool
 from daemon.facts import DefinitionsListed, StatusChanged
 from daemon.states import ServerState
 from daemon.surfaces.answers import MAX_LINE, MAX_LINES
 from daemon.surfaces.category import CALL, GET, CategorySurface
-from daemon.surfaces.surface import Action, AwaitListing, Forward, Reply, View
+from daemon.surfaces.surface import AwaitListing, Forward, View
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, failed, known, listed, servers, status, tool
-from tests.unit.surfaces.samples import INDEX_CHARACTERS, NOW, view_of
+from tests.unit.surfaces.samples import INDEX_CHARACTERS, NOW, act, answer, forwarded, refused, view_of
 
 SURFACE = CategorySurface()
 
@@ -72,44 +71,22 @@ def view(catalog: Catalog = UP, profile: str = "default") -> View:
     return view_of(catalog, profile)
 
 
-def act(
-    name: str, arguments: Mapping[str, object] | bytes, catalog: Catalog = UP, *, patient: bool = True
-) -> Action:
-    raw = arguments if isinstance(arguments, bytes) else msgspec.json.encode(arguments)
-    return SURFACE.call(view(catalog), name, raw, patient=patient)
-
-
 def describe(
     category: str, catalog: Catalog = UP, *, names: list[str] | None = None, patient: bool = True
-) -> dict[str, Any]:
+) -> Any:
     """What `get-category-tools` says."""
     asked = {"category": category} if names is None else {"category": category, "toolNames": names}
-    action = act(GET, asked, catalog, patient=patient)
-    assert isinstance(action, Reply)
-    structured = msgspec.json.decode(action.result)["structuredContent"]
-    assert isinstance(structured, dict)
-    return structured
+    return answer(SURFACE, view(catalog), GET, asked, patient=patient)
 
 
-def call(
-    category: str, name: str, catalog: Catalog = UP, *, args: object = None, patient: bool = True
-) -> Action:
+def calling(category: str, name: str) -> dict[str, object]:
+    """The arguments of `call-category-tool`."""
+    return {"category": category, "name": name, "args": {}}
+
+
+def call(category: str, name: str, catalog: Catalog = UP, *, patient: bool = True) -> Forward:
     """Where `call-category-tool` goes."""
-    asked = {"category": category, "name": name, "args": args or {}}
-    return act(CALL, asked, catalog, patient=patient)
-
-
-def refusal(
-    name: str,
-    arguments: Mapping[str, object] | bytes,
-    kind: type[CallError],
-    catalog: Catalog = UP,
-    *,
-    patient: bool = True,
-) -> CallError:
-    with pytest.raises(kind) as caught:
-        act(name, arguments, catalog, patient=patient)
-    return caught.value
+    return forwarded(SURFACE, view(catalog), CALL, calling(category, name), patient=patient)
 
 
 def definitions(catalog: Catalog = UP, profile: str = "default") -> dict[str, Any]:
@@ -147,9 +124,8 @@ def test_a_client_sees_only_the_categories_of_its_profile_each_on_one_line() -> 
     text = definitions(catalog, "p")[GET]["description"]
     assert "- code: " in text
     assert "- fs: " not in text
-    with pytest.raises(UnknownCategory) as caught:
-        SURFACE.call(view(catalog, "p"), GET, b'{"category":"fs"}', patient=True)
-    assert caught.value.details["available"] == ["code"]
+    error = refused(SURFACE, view(catalog, "p"), GET, {"category": "fs"}, UnknownCategory)
+    assert error.details["available"] == ["code"]
     assert "no categories" in definitions(catalog_of({}))[GET]["description"]
     long = {"c": {"description": "one\n\n  two\r\n- three", "server": "s"}}
     lines = definitions(catalog_of({"mcpServers": servers("s"), "categories": long}))[GET]["description"]
@@ -234,7 +210,7 @@ def test_names_that_cannot_be_called_are_told_besides_those_that_can() -> None:
 
 
 def test_asking_for_nothing_but_unknown_tools_is_refused_with_the_closest_names() -> None:
-    error = refusal(GET, {"category": "fs", "toolNames": ["raed_file", "x"]}, UnknownTool)
+    error = refused(SURFACE, view(), GET, {"category": "fs", "toolNames": ["raed_file", "x"]}, UnknownTool)
     assert "raed_file, x" in error.message
     assert "Did you mean read_file?" in error.message
     assert error.details["closest"] == ["read_file"]
@@ -243,7 +219,7 @@ def test_asking_for_nothing_but_unknown_tools_is_refused_with_the_closest_names(
 @pytest.mark.parametrize("name", [GET, CALL])
 def test_an_unknown_category_is_refused_with_the_categories_that_exist(name: str) -> None:
     asked = {"category": "cod", "name": "x", "args": {}} if name == CALL else {"category": "cod"}
-    error = refusal(name, asked, UnknownCategory)
+    error = refused(SURFACE, view(), name, asked, UnknownCategory)
     assert error.message == "there is no category 'cod'. Did you mean code? There are: fs, code."
     assert error.details == {"category": "cod", "available": ["fs", "code"]}
 
@@ -270,7 +246,7 @@ def test_a_server_that_is_down_is_described_from_the_catalog_with_its_tools_mark
 )
 def test_a_patient_caller_waits_for_a_list_that_may_still_come(state: ServerState) -> None:
     catalog = after(BEFORE, [status("serena", state)])
-    assert act(GET, {"category": "fs"}, catalog) == AwaitListing(servers=("serena",))
+    assert act(SURFACE, view(catalog), GET, {"category": "fs"}) == AwaitListing(servers=("serena",))
 
 
 @pytest.mark.parametrize("patient", [True, False])
@@ -296,7 +272,7 @@ def test_nobody_waits_for_the_list_of_a_server_that_is_down(
 @pytest.mark.parametrize("patient", [True, False])
 def test_a_server_that_is_up_but_never_listed_is_a_schema_fetch_error(*, patient: bool) -> None:
     catalog = after(BEFORE, [status("serena"), failed("serena", "timed out after 10 s")])
-    error = refusal(GET, {"category": "fs"}, SchemaFetchError, catalog, patient=patient)
+    error = refused(SURFACE, view(catalog), GET, {"category": "fs"}, SchemaFetchError, patient=patient)
     assert "timed out after 10 s" in error.message
     assert "mcpd restart serena" in error.message
     assert error.details == {"server": "serena"}
@@ -308,7 +284,6 @@ def test_a_server_that_is_up_but_never_listed_is_a_schema_fetch_error(*, patient
 @pytest.mark.parametrize("name", ["read_file", "mcp__serena__read_file", "serena/read_file"])
 def test_a_call_goes_to_the_server_under_the_tools_own_name(name: str) -> None:
     action = call("fs", name)
-    assert isinstance(action, Forward)
     assert (action.server, action.name, action.label) == ("serena", "read_file", "fs/read_file")
 
 
@@ -316,39 +291,33 @@ def test_a_call_goes_to_the_server_under_the_tools_own_name(name: str) -> None:
 def test_a_named_tool_may_be_called_before_its_schema_is_loaded(*, patient: bool) -> None:
     catalog = after(BEFORE, [status("serena", ServerState.BACKOFF)])
     action = call("fs", "mcp__serena__read_file", catalog, patient=patient)
-    assert isinstance(action, Forward)
     assert action.name == "read_file"
 
 
 def test_a_name_that_is_switched_off_and_that_its_server_does_not_have_is_unknown() -> None:
-    sent = {"category": "code", "name": "no_such", "args": {}}
-    refusal(CALL, sent, ToolDisabled, BEFORE)
-    refusal(CALL, sent, UnknownTool, UP)
+    refused(SURFACE, view(BEFORE), CALL, calling("code", "no_such"), ToolDisabled)
+    refused(SURFACE, view(UP), CALL, calling("code", "no_such"), UnknownTool)
     for catalog in (BEFORE, UP):
-        refusal(CALL, {"category": "fs", "name": "execute_shell_command", "args": {}}, ToolDisabled, catalog)
+        refused(SURFACE, view(catalog), CALL, calling("fs", "execute_shell_command"), ToolDisabled)
 
 
 @pytest.mark.parametrize("name", ["find_symbol", "raed_file", "mcp__other__read_file", ""])
 @pytest.mark.parametrize("catalog", [BEFORE, UP], ids=["before-any-server", "up"])
 def test_a_tool_that_the_category_does_not_hold_is_unknown(name: str, catalog: Catalog) -> None:
-    error = refusal(CALL, {"category": "fs", "name": name, "args": {}}, UnknownTool, catalog)
+    error = refused(SURFACE, view(catalog), CALL, calling("fs", name), UnknownTool)
     assert repr(name) in error.message
     assert error.details["tool"] == name
     if (name, catalog) == ("raed_file", UP):
         assert error.details["closest"] == ["read_file"]
         assert "There are: read_file, list_dir, replace_regex." in error.message
-    ghost = refusal(CALL, {"category": "code", "name": "find_ghost", "args": {}}, UnknownTool)
+    ghost = refused(SURFACE, view(), CALL, calling("code", "find_ghost"), UnknownTool)
     assert "There are: find_symbol." in ghost.message
 
 
 def test_a_quarantined_tool_is_refused_with_the_reason() -> None:
     bad = listed("serena", "list_dir", quarantined={"read_file": "has no inputSchema"})
-    error = refusal(
-        CALL,
-        {"category": "fs", "name": "mcp__serena__read_file", "args": {}},
-        UnknownTool,
-        after(BEFORE, [status("serena"), bad]),
-    )
+    catalog = after(BEFORE, [status("serena"), bad])
+    error = refused(SURFACE, view(catalog), CALL, calling("fs", "mcp__serena__read_file"), UnknownTool)
     assert "cannot be used: has no inputSchema" in error.message
 
 
@@ -367,11 +336,11 @@ OPEN_UP = after(OPEN_BEFORE, [status("s"), listed("s", "shell", "read_file")])
 
 
 def test_a_call_to_an_open_category_waits_for_the_first_list_or_leaves_the_judgement_to_the_server() -> None:
-    assert call("all", "read_file", OPEN_BEFORE) == AwaitListing(servers=("s",), calling=True)
+    waits = act(SURFACE, view(OPEN_BEFORE), CALL, calling("all", "read_file"))
+    assert waits == AwaitListing(servers=("s",), calling=True)
     action = call("all", "mcp__s__read_file", OPEN_BEFORE, patient=False)
-    assert isinstance(action, Forward)
     assert (action.server, action.name) == ("s", "read_file")
-    assert isinstance(call("some", "read_file", OPEN_UP), Forward)
+    call("some", "read_file", OPEN_UP)
 
 
 @pytest.mark.parametrize("category", ["all", "some", "most"])
@@ -386,8 +355,7 @@ def test_a_tool_that_an_open_category_keeps_out_is_never_called(
 
 def test_a_tool_that_the_profile_excludes_is_not_called_before_its_server_has_listed() -> None:
     catalog = catalog_of({**OPEN, "profiles": {"p": {"excludedTools": ["s/read_file"]}}})
-    with pytest.raises(ToolDisabled):
-        SURFACE.call(view(catalog, "p"), CALL, b'{"category":"all","name":"read_file","args":{}}', patient=True)
+    refused(SURFACE, view(catalog, "p"), CALL, calling("all", "read_file"), ToolDisabled)
 
 
 # --- categories across servers -------------------------------------------------------------------------------
@@ -409,7 +377,6 @@ CROSS_UP = after(
 @cases("name", "server", "tool_name")
 def test_tools_of_one_name_on_two_servers_are_told_apart(name: str, server: str, tool_name: str) -> None:
     action = call("both", name, CROSS_UP)
-    assert isinstance(action, Forward)
     assert (action.server, action.name) == (server, tool_name)
 
 
@@ -422,6 +389,6 @@ def test_a_category_across_servers_is_described_with_all_of_them() -> None:
 
 def test_a_patient_caller_waits_for_all_servers_of_a_category() -> None:
     for category in ("both", "found"):
-        assert act(GET, {"category": category}, CROSS_BEFORE) == AwaitListing(servers=("a", "b"))
+        assert act(SURFACE, view(CROSS_BEFORE), GET, {"category": category}) == AwaitListing(servers=("a", "b"))
     one = after(CROSS_BEFORE, [status("a"), listed("a", "search")])
-    assert act(GET, {"category": "both"}, one) == AwaitListing(servers=("b",))
+    assert act(SURFACE, view(one), GET, {"category": "both"}) == AwaitListing(servers=("b",))

@@ -13,9 +13,9 @@ from daemon.errors import ToolChanged, ToolDisabled, UnknownTool, UpstreamUnavai
 from daemon.facts import Switched
 from daemon.states import ServerState
 from daemon.surfaces.full import LINES_CHARACTERS, STATUS, FullSurface, ItselfSurface
-from daemon.surfaces.surface import AwaitListing, Forward, Reply, View
+from daemon.surfaces.surface import AwaitListing, Forward, View
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
-from tests.unit.surfaces.samples import act, listed_names, refused, view_of
+from tests.unit.surfaces.samples import act, forwarded, listed_names, refused, replied, view_of
 
 SURFACE = FullSurface()
 CONFIG: dict[str, Any] = {
@@ -42,8 +42,7 @@ def test_the_list_waits_for_every_server_that_may_list_and_wakes_those_that_slee
 
 @pytest.mark.parametrize("sent", [b"{}", b'{ "a": 1.0,\n"a": 2}', b'{"deep":' + b"[" * 400 + b"]" * 400 + b"}"])
 def test_a_call_goes_on_unopened(sent: bytes) -> None:
-    action = act(SURFACE, view_of(UP), "b__x", sent)
-    assert isinstance(action, Forward)
+    action = forwarded(SURFACE, view_of(UP), "b__x", sent)
     assert (action.server, action.name, action.arguments) == ("b", "x", sent)
     assert action.repair is None
 
@@ -112,8 +111,7 @@ def test_names_and_descriptions_are_the_server_s_own_and_restrictions_hold() -> 
 
 @pytest.mark.parametrize("name", ["x", "odd name", "a__x", "call-category-tool", "b__x", "mcp__b__x"])
 def test_a_call_goes_to_the_chosen_server(name: str) -> None:
-    action = act(ITSELF_SURFACE, seen(ITSELF_UP, "b"), name, b"{}")
-    assert isinstance(action, Forward)
+    action = forwarded(ITSELF_SURFACE, seen(ITSELF_UP, "b"), name, b"{}")
     assert (action.server, action.name) == ("b", name.removeprefix("mcp__").removeprefix("b__"))
 
 
@@ -187,8 +185,7 @@ def test_the_instructions_and_a_tool_name_each_server_that_is_down_with_cause_an
 
 
 def test_the_tool_answers_with_what_is_known_and_says_so_when_all_is_well_again() -> None:
-    reply = act(DOWN_SURFACE, view_of(DOWN), STATUS, {})
-    assert isinstance(reply, Reply)
+    reply = replied(DOWN_SURFACE, view_of(DOWN), STATUS, {})
     answer = json.loads(reply.result)
     assert "- broken (crashloop): It wants DATABASE_URL." in answer["content"][0]["text"]
     told = answer["structuredContent"]["unavailableServers"]
@@ -197,8 +194,7 @@ def test_the_tool_answers_with_what_is_known_and_says_so_when_all_is_well_again(
 
     well = after(DOWN, [status("notion"), status("broken")])
     assert listed_names(DOWN_SURFACE, view_of(well)) == ["log"]
-    reply = act(DOWN_SURFACE, view_of(well), STATUS, {})
-    assert isinstance(reply, Reply)
+    reply = replied(DOWN_SURFACE, view_of(well), STATUS, {})
     assert "Every MCP server is up" in json.loads(reply.result)["content"][0]["text"]
 
 

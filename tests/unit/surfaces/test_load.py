@@ -12,9 +12,9 @@ from daemon.errors import CallError, ToolChanged, ToolDisabled, ToolNotLoaded, U
 from daemon.model import Tool
 from daemon.states import ServerState
 from daemon.surfaces.load import MAX_TOOL_LINES, LoadSurface
-from daemon.surfaces.surface import AwaitListing, Forward, Loading, Reply, View
+from daemon.surfaces.surface import AwaitListing, Loading, View
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
-from tests.unit.surfaces.samples import act, answer, listed_names, refused, view_of
+from tests.unit.surfaces.samples import act, answer, forwarded, listed_names, refused, replied, view_of
 
 SURFACE = LoadSurface()
 CONFIG: dict[str, Any] = {
@@ -126,8 +126,7 @@ def test_a_server_that_sleeps_and_never_listed_is_woken_when_it_is_found() -> No
 
 
 def test_several_tools_are_loaded_at_once_by_name_and_by_need_with_their_schemas() -> None:
-    action = act(SURFACE, VIEW, "load_mcp_tool", {"names": ["git_log", "what time is it now"]})
-    assert isinstance(action, Reply)
+    action = replied(SURFACE, VIEW, "load_mcp_tool", {"names": ["git_log", "what time is it now"]})
     structured = msgspec.json.decode(action.result)["structuredContent"]
     assert list(structured["tools"]) == ["git_log", "now"]
     assert structured["tools"]["git_log"] == {
@@ -176,8 +175,7 @@ def test_other_tools_that_fit_a_need_nearly_as_well_are_named() -> None:
 def test_schemas_that_do_not_fit_one_answer_are_not_loaded_and_that_is_said() -> None:
     large = [tool("a", f"t{number}", description="x" * 12_000) for number in range(4)]
     catalog = after(catalog_of({"mcpServers": servers("a")}), [status("a"), listed("a", *large)])
-    action = act(SURFACE, view_of(catalog), "load_mcp_tool", {"names": ["t0", "t1", "t2", "t3"]})
-    assert isinstance(action, Reply)
+    action = replied(SURFACE, view_of(catalog), "load_mcp_tool", {"names": ["t0", "t1", "t2", "t3"]})
     structured = msgspec.json.decode(action.result)["structuredContent"]
     assert list(structured["tools"]) == ["t0", "t1"]
     assert list(structured["meta"]["notLoaded"]) == ["t2", "t3"]
@@ -206,8 +204,7 @@ def test_a_tool_of_a_server_that_never_listed_is_no_need_that_other_tools_may_fi
 
 
 def test_a_loaded_tool_is_called_and_nobody_opens_its_arguments() -> None:
-    action = act(SURFACE, view_of(UP, loaded=loaded("git_log")), "git_log", b'{ "repo":1 }')
-    assert isinstance(action, Forward)
+    action = forwarded(SURFACE, view_of(UP, loaded=loaded("git_log")), "git_log", b'{ "repo":1 }')
     assert (action.server, action.name, action.arguments, action.loading) == (
         "git",
         "git_log",
@@ -240,8 +237,7 @@ def test_an_optional_tool_of_a_server_outside_the_profiles_categories_is_found_a
 
 
 def test_with_auto_load_a_tool_is_loaded_and_run_at_once_unless_it_is_off_or_unknown() -> None:
-    action = act(SURFACE, view_of(UP, "auto"), "git_log", b"{}")
-    assert isinstance(action, Forward)
+    action = forwarded(SURFACE, view_of(UP, "auto"), "git_log", b"{}")
     assert action.loading == Loading(tools=(("git", "git_log"),), source=Source.AUTO)
     refused(SURFACE, view_of(UP, "auto"), "wipe", {}, ToolDisabled)
     refused(SURFACE, view_of(UP, "auto"), "nothing", {}, UnknownTool)
@@ -293,15 +289,13 @@ def test_what_is_loaded_under_its_new_name_is_called_by_it() -> None:
 
 
 def test_the_old_name_loads_the_new_tool() -> None:
-    reply = act(RENAMED_SURFACE, seen(), "load_mcp_tool", {"names": ["git_log"]})
-    assert isinstance(reply, Reply)
+    reply = replied(RENAMED_SURFACE, seen(), "load_mcp_tool", {"names": ["git_log"]})
     assert reply.loading == Loading(tools=(NEW,))
 
 
 @pytest.mark.parametrize("profile", ["default", "auto"])
 def test_a_call_to_the_old_name_runs_loads_the_new_one_and_says_so_once(profile: str) -> None:
-    action = act(RENAMED_SURFACE, seen(profile=profile), "git_log", b'{"n":1}')
-    assert isinstance(action, Forward)
+    action = forwarded(RENAMED_SURFACE, seen(profile=profile), "git_log", b'{"n":1}')
     assert (action.server, action.name, bytes(action.arguments)) == ("git", "history", b'{"n":1}')
     assert action.loading == Loading(tools=(NEW,), source=Source.AUTO)
     assert action.convert is not None
@@ -310,8 +304,7 @@ def test_a_call_to_the_old_name_runs_loads_the_new_one_and_says_so_once(profile:
     assert said == {"content": [{"type": "x"}, told], "structuredContent": {"a": 1.5}}
     assert action.convert(b'{"task":{}}') == b'{"task":{}}'
     both = loaded_renamed().adding([(HISTORY, 2)], Source.AUTO, 2.0)
-    again = act(RENAMED_SURFACE, seen(profile=profile, of=both), "git_log", b"{}")
-    assert isinstance(again, Forward)
+    again = forwarded(RENAMED_SURFACE, seen(profile=profile, of=both), "git_log", b"{}")
     assert (again.name, again.loading, again.convert) == ("history", None, None)
 
 

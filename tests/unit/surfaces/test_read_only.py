@@ -10,11 +10,11 @@ import pytest
 from daemon import errors
 from daemon.surfaces.additions import READ as READING_READ
 from daemon.surfaces.additions import as_tool_result
-from daemon.surfaces.surface import AwaitListing, Forward
+from daemon.surfaces.surface import AwaitListing
 from daemon.surfaces.table import META_TOOLS, SURFACES
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
-from tests.unit.surfaces.samples import READING, act, listed_names, refused, view_of
+from tests.unit.surfaces.samples import READING, act, forwarded, listed_names, refused, view_of
 
 READ = {"readOnlyHint": True}
 NAMES = {
@@ -93,8 +93,7 @@ def test_what_only_reads_goes_where_the_general_tool_would_send_it(surface: str,
     general, reading = NAMES[surface]
     view = view_of(up())
     plain = act(SURFACES[surface], view, *call(surface, general, "read", repair))
-    same = act(SURFACES[surface], view, *call(surface, reading, "read", repair))
-    assert isinstance(same, Forward)
+    same = forwarded(SURFACES[surface], view, *call(surface, reading, "read", repair))
     assert same == plain
     assert json.loads(bytes(same.arguments)) == {"path": "/x"}
 
@@ -195,8 +194,7 @@ def test_it_stands_between_a_surfaces_meta_tools_and_the_tools_of_servers(name: 
 
 
 def test_a_resource_is_read_from_the_server_that_has_it() -> None:
-    action = act(READING["category"], view_of(UP), READING_READ, {"uri": "mcpd://docs/notes%3A1"})
-    assert isinstance(action, Forward)
+    action = forwarded(READING["category"], view_of(UP), READING_READ, {"uri": "mcpd://docs/notes%3A1"})
     assert (action.server, action.method, action.name) == ("docs", "resources/read", "notes:1")
     assert json.loads(b"{" + action.head + bytes(action.arguments) + b"}") == {"uri": "notes:1"}
     assert action.convert is as_tool_result
@@ -204,8 +202,7 @@ def test_a_resource_is_read_from_the_server_that_has_it() -> None:
 
 def test_a_resource_that_a_result_has_linked_to_is_read_there() -> None:
     view = attrs.evolve(view_of(UP), linked={"blob:1": "git"})
-    action = act(READING["load"], view, READING_READ, {"uri": "blob:1"})
-    assert isinstance(action, Forward)
+    action = forwarded(READING["load"], view, READING_READ, {"uri": "blob:1"})
     assert (action.server, action.name) == ("git", "blob:1")
 
 
@@ -216,8 +213,7 @@ def test_a_resource_that_nobody_has_is_refused_with_what_helps() -> None:
 
 
 def test_other_calls_go_to_the_surface() -> None:
-    action = act(READING["full"], view_of(UP), "log", {"x": 1})
-    assert isinstance(action, Forward)
+    action = forwarded(READING["full"], view_of(UP), "log", {"x": 1})
     assert (action.server, action.name, action.convert) == ("git", "log", None)
 
 

@@ -12,10 +12,10 @@ from daemon.facts import Fact
 from daemon.states import ServerState
 from daemon.surfaces.finding import MAX_RESULTS, find_tools, scored
 from daemon.surfaces.search import SearchSurface
-from daemon.surfaces.surface import AwaitListing, Forward, Loading, Reply, View
+from daemon.surfaces.surface import AwaitListing, Loading, View
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
-from tests.unit.surfaces.samples import act, answer, listed_names, refused, text_of, view_of
+from tests.unit.surfaces.samples import act, answer, forwarded, listed_names, refused, replied, text_of, view_of
 
 SURFACE = SearchSurface()
 CONFIG: dict[str, Any] = {
@@ -86,8 +86,7 @@ def test_a_tool_that_is_called_like_a_meta_tool_is_listed_under_its_servers_name
     )
     view = view_of(catalog, "p")
     assert listed_names(SURFACE, view) == ["search_tools", "call_tool", "call_read_only_tool", "a__call_tool"]
-    action = act(SURFACE, view, "a__call_tool")
-    assert isinstance(action, Forward)
+    action = forwarded(SURFACE, view, "a__call_tool")
     assert (action.server, action.name) == ("a", "call_tool")
 
 
@@ -129,8 +128,7 @@ def test_a_search_answers_as_the_seed_shows_and_loads_what_it_found() -> None:
         "tools": [{**symbol, "description": "Finds a symbol."}],
         "categories": ["file_operations", "symbolic_read", "shell"],
     }
-    action = act(SURFACE, VIEW, "search_tools", {"query": "symbol"})
-    assert isinstance(action, Reply)
+    action = replied(SURFACE, VIEW, "search_tools", {"query": "symbol"})
     assert action.loading == Loading(tools=(("serena", "find_symbol"),), source=Source.MANUAL, leaving=())
 
 
@@ -142,8 +140,7 @@ def test_everything_is_found_without_a_query_in_its_order() -> None:
 
 
 def test_a_need_that_nothing_fits_is_told_so_with_the_categories_that_there_are() -> None:
-    action = act(SURFACE, VIEW, "search_tools", {"query": "book a flight to Tokyo"})
-    assert isinstance(action, Reply)
+    action = replied(SURFACE, VIEW, "search_tools", {"query": "book a flight to Tokyo"})
     structured = msgspec.json.decode(action.result)["structuredContent"]
     assert structured["tools"] == []
     assert structured["meta"]["note"].startswith("No tool here fits that.")
@@ -161,8 +158,7 @@ def test_twenty_are_found_and_five_listed_unless_a_number_is_asked_for() -> None
     ]
     view = view_of(after(BEFORE, facts))
     for asked, lines, listing in (({}, 20, 5), ({"max_results": 6}, 6, 6), ({"cursor": "20"}, 10, 5)):
-        action = act(SURFACE, view, "search_tools", asked)
-        assert isinstance(action, Reply)
+        action = replied(SURFACE, view, "search_tools", asked)
         tools = msgspec.json.decode(action.result)["structuredContent"]["tools"]
         assert [each.get("listed", True) for each in tools] == [True] * listing + [False] * (lines - listing)
         assert action.loading is not None
@@ -258,8 +254,7 @@ def test_a_search_waits_for_servers_that_start_and_for_the_index_and_a_category_
 @pytest.mark.parametrize("name", ["run", "shell__run", "shell/run", "mcp__shell__run"])
 def test_every_tool_is_called_by_name_whether_listed_or_not(name: str) -> None:
     for called, sent in ((name, b'{ "a": 1 }'), ("call_tool", b'{"tool_name":"%b","arguments":{ "a": 1 }}')):
-        action = act(SURFACE, VIEW, called, sent.replace(b"%b", name.encode()))
-        assert isinstance(action, Forward)
+        action = forwarded(SURFACE, VIEW, called, sent.replace(b"%b", name.encode()))
         assert (action.server, action.name, action.arguments) == ("shell", "run", b'{ "a": 1 }')
 
 
