@@ -1,16 +1,12 @@
-"""What the store remembers of a server; and two daemons that share what they remember."""
+"""What the store remembers of a server, and what another daemon writes there."""
 
-from collections.abc import Sequence
 from typing import Any
 
-import attrs
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from daemon.catalog.entry import EMPTIED, ServerEntry
+from daemon.catalog.entry import EMPTIED
 from daemon.catalog.snapshot import Catalog, fold
-from daemon.facts import DefinitionsListed, Fact, ServerRecord, Summarized
+from daemon.facts import DefinitionsListed, ServerRecord, Summarized
 from daemon.model import Kind, Summary
 from tests.unit.catalog.one_server import ANOTHER, BEGUN, CONFIG, UP, as_seen, different, git, names
 from tests.unit.catalog.samples import (
@@ -21,7 +17,6 @@ from tests.unit.catalog.samples import (
     prompts,
     recalled,
     status,
-    switched,
 )
 
 # --- what is remembered --------------------------------------------------------------------------------------
@@ -109,133 +104,8 @@ def test_one_change_that_two_daemons_see_is_one_change() -> None:
     assert git(fold(told, listed("git", "log", "add", "new"))).epoch == 2
 
 
-@attrs.define
-class Store:
-    """What two daemons share: a row per server, with the store's rule for epochs."""
-
-    rows: dict[str, tuple[str, ServerRecord]] = attrs.field(factory=dict)
-
-    def write(self, writer: str, entry: ServerEntry) -> int:
-        """Keep an entry; returns the epoch that it has got."""
-        new = _record(entry)
-        old_writer, old = self.rows.get(entry.name, ("", None))
-        if old is None:
-            self.rows[entry.name] = writer, new
-            return new.epoch
-        epoch = max(old.epoch, new.epoch)
-        known = Kind.TOOL in new.lists
-        if known and old.epoch >= new.epoch and _contents(old) != _contents(new):
-            mine = old_writer == writer and old.epoch == new.epoch
-            epoch = old.epoch if mine else old.epoch + 1
-        self.rows[entry.name] = writer, attrs.evolve(new if known else old, epoch=epoch)
-        return epoch
-
-
-@attrs.define
-class Daemon:
-    """What matters here of a daemon: its catalog, and what it has written and read."""
-
-    name: str
-    catalog: Catalog
-    written: dict[str, ServerEntry] = attrs.field(factory=dict)
-
-    def write(self, store: Store) -> bool:
-        """Write what changed. Returns whether anything did."""
-        wrote = False
-        for name in self.catalog.servers:
-            entry = self.catalog.servers[name]
-            if (entry.tools is None and not entry.epoch) or _same(self.written.get(name), entry):
-                continue
-            wrote = True
-            epoch = store.write(self.name, entry)
-            told = recalled(name, epoch=epoch, of=entry.fingerprint, listed=False, by_another=True)
-            self.catalog = fold(self.catalog, told)
-            self.written[name] = self.catalog.servers[name]
-        return wrote
-
-    def read(self, store: Store) -> None:
-        """Take in what the other wrote."""
-        for writer, record in store.rows.values():
-            if writer != self.name:
-                self.catalog = fold(self.catalog, attrs.evolve(record, by_another=True))
-
-
-def _record(entry: ServerEntry) -> ServerRecord:
-    return ServerRecord(
-        server=entry.name,
-        fingerprint=entry.fingerprint,
-        epoch=entry.epoch,
-        lists={} if entry.tools is None else {Kind.TOOL: tuple(entry.tools.values())},
-        summary=entry.summary,
-        sentences=entry.sentences,
-    )
-
-
-def _contents(record: ServerRecord) -> set[str] | None:
-    tools = record.lists.get(Kind.TOOL)
-    return None if tools is None else {each.schema_hash for each in tools}
-
-
-def _same(one: ServerEntry | None, other: ServerEntry) -> bool:
-    return one is not None and _record(one) == _record(other)
-
-
-def rounds_until_quiet(daemons: Sequence[Daemon], store: Store, *, at_most: int = 10) -> int:
-    """Let daemons write and read in turns until nobody has anything to say."""
-    for round_ in range(at_most):
-        wrote = [daemon.write(store) for daemon in daemons]
-        for daemon in daemons:
-            daemon.read(store)
-        if not any(wrote):
-            return round_
-    raise AssertionError(f"still talking after {at_most} rounds: {store.rows}")
-
-
 def said(content: str, at: float, of: str = "") -> Summary:
     return Summary(text=content, at=at, of=of)
-
-
-OURS, THEIRS = different("log"), different("log", "add")
-SUMMARIES = st.builds(
-    lambda content, at: Summarized(
-        server="git",
-        summary=said(content, at),
-        sentences={each.schema_hash: said(content, at) for each in THEIRS},
-    ),
-    st.sampled_from(["one", "two"]),
-    st.integers(0, 3),
-)
-HAPPENINGS = st.one_of(
-    st.sampled_from([listed("git", *OURS), listed("git", *THEIRS), listed("git"), listed("git", "new")]),
-    st.sampled_from([switched(), switched("git"), switched("git/log"), switched("fs")]),
-    st.sampled_from([configured(CONFIG), configured({"mcpServers": {"git": {"command": "another"}}})]),
-    SUMMARIES,
-)
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 1), HAPPENINGS), max_size=8),
-    st.lists(st.tuples(st.integers(0, 1), HAPPENINGS), max_size=8),
-)
-def test_two_daemons_on_one_store_always_come_to_rest(
-    earlier: list[tuple[int, Fact]], later: list[tuple[int, Fact]]
-) -> None:
-    store, daemons = Store(), [Daemon("a", BEGUN), Daemon("b", BEGUN)]
-    for facts in (earlier, later):
-        for which, fact in facts:
-            daemons[which].catalog = fold(daemons[which].catalog, fact)
-        before = {name: record.epoch for name, (_, record) in store.rows.items()}
-        rounds_until_quiet(daemons, store)
-        assert all(store.rows[name][1].epoch >= epoch for name, epoch in before.items())
-
-
-def test_two_daemons_whose_servers_list_the_same_agree_on_the_epoch() -> None:
-    store, daemons = Store(), [Daemon("a", UP), Daemon("b", UP)]
-    rounds_until_quiet(daemons, store)
-    for daemon in daemons:
-        daemon.catalog = after(daemon.catalog, [listed("git", "log"), switched("git/log")])
-        rounds_until_quiet(daemons, store)
-    assert [git(daemon.catalog).epoch for daemon in daemons] == [3, 3]
 
 
 # --- what a model said ---------------------------------------------------------------------------------------
