@@ -55,17 +55,6 @@ async def test_a_server_is_spoken_to_in_its_own_era(era: str, spoken: Era, tmp_p
         assert ("io.modelcontextprotocol/protocolVersion" in meta) == (spoken is Era.MODERN)
 
 
-async def test_the_era_is_remembered_by_the_next_run(tmp_path: Path) -> None:
-    async with recording(tmp_path) as record:
-        async with stage(scripted(record=record.path, restart=AT_ONCE)) as it:
-            for incarnation in (1, 2, 3):
-                await it.ready(incarnation=incarnation)
-                it.one.child.restart()
-            await it.ready(incarnation=4)
-        assert len(record.messages("server/discover")) == 1
-        assert len(record.messages("initialize")) == 4
-
-
 async def test_a_slow_answer_to_initialize_is_waited_for(tmp_path: Path) -> None:
     async with stage(scripted(on={"initialize": {"delay": 0.3}}, timeouts={"initialize": 5})) as it:
         await it.ready()

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-import attrs
 import pytest
 import trio
 from trio.testing import MockClock
@@ -15,10 +14,10 @@ from daemon.actors.recorder import OBSERVE_SECONDS
 from daemon.catalog.loaded import LoadedStatus, SessionRecord
 from daemon.catalog.tool_results import Observed, Shape
 from daemon.config.state_url import of_file, parse
-from daemon.facts import Configured, DefinitionsListed, ServerRecord, Switched
+from daemon.facts import Configured, DefinitionsListed, Switched
 from daemon.model import Kind
 from daemon.safety.redact import Redactor
-from daemon.state.sql import Changes, StoreCause
+from daemon.state.sql import StoreCause
 from daemon.state.store import Store
 from daemon.state.store_access import TrustedSwitches
 from daemon.states import ServerState
@@ -85,23 +84,6 @@ async def test_what_was_counted_goes_on_in_the_next_life_and_is_written_with_the
         assert stage.recorder.totals.known == {"loads": 7}
         await stage.written()
     assert disk.counted == {"loads": 7}
-
-
-async def test_what_one_life_learns_the_next_one_knows(disk: Disk) -> None:
-    async with life(begin(disk.open), disk) as stage:
-        await stage.lists("a", "read", "write")
-        await off(stage, ("a", "write"))
-        stage.recorder.keep(session("key", "read"))
-        await stage.written()
-    async with life(begin(disk.open), disk) as stage:
-        entry = stage.entry()
-        assert list(tools_of(entry)) == ["read", "write"]
-        assert entry.epoch == 2
-        assert entry.tool_list.recalled
-        assert stage.registry.catalog.value.switched == {("a", "write")}
-        assert await stage.recorder.recall("key") == session("key", "read")
-        recalled = [fact for fact in stage.told if isinstance(fact, ServerRecord)]
-        assert [(fact.server, fact.by_another) for fact in recalled] == [("a", False)]
 
 
 async def test_what_was_recalled_is_not_written_again_nor_taken_back(disk: Disk) -> None:
@@ -343,55 +325,6 @@ async def test_a_session_that_comes_back_while_it_is_forgotten_is_kept(
         assert disk.sessions["key"].loaded.tools
 
 
-async def test_what_other_daemons_write_is_polled_where_the_store_is_shared(mock_clock: MockClock) -> None:
-    disk, other = Disk(), Disk()
-    async with life(begin(other.open), other) as stage:
-        await stage.lists("a", "read")
-        await stage.written()
-    async with life(begin(disk.open, shared=True), disk) as stage:
-        await stage.written()
-        stage.live.add("key")
-        theirs = session("key", "read")
-        disk.changes.append(
-            Changes(
-                version=9,
-                servers=(
-                    attrs.evolve(other.servers["a"], epoch=5),
-                    attrs.evolve(other.servers["a"], server="b", epoch=1, lists={}),
-                ),
-                sessions=(theirs,),
-            )
-        )
-        disk.off, disk.tells_off = {("b", "")}, True
-        mock_clock.jump(1.1)
-        await until(lambda: stage.entry().epoch == 5)
-        assert stage.adopted == [theirs]
-        assert stage.entry("b").switched_off
-        told = [fact for fact in stage.told if isinstance(fact, ServerRecord)]
-        assert [(fact.server, fact.by_another) for fact in told] == [("a", True), ("b", True)]
-        stage.recorder.keep(session("mine"))
-        assert await stage.recorder.kept("mine")
-        assert not disk.written[-1].servers
-        assert disk.off == {("b", "")}
-
-
-async def test_a_session_that_two_daemons_change_at_once_has_what_both_loaded(
-    disk: Disk, mock_clock: MockClock
-) -> None:
-    async with life(begin(disk.open, shared=True), disk) as stage:
-        await stage.written()
-        stage.live.add("key")
-        disk.changes.append(Changes(version=9, sessions=(session("key", "theirs"),)))
-        disk.hangs("changes_since")
-        mock_clock.jump(1.1)
-        await until(lambda: disk.asked["changes_since"] > 0)
-        stage.recorder.keep(session("key", "ours"))
-        disk.goes_on()
-        assert await stage.recorder.kept("key")
-        assert set(disk.sessions["key"].loaded.tools) == {("a", "theirs"), ("a", "ours")}
-        assert set(stage.adopted[0].loaded.tools) == {("a", "theirs"), ("a", "ours")}
-
-
 async def test_a_store_that_can_be_opened_at_the_end_gets_all_of_it(disk: Disk) -> None:
     disk.fails("open", StoreCause.MISCONFIGURED)
     async with life(begin(disk.open), disk, finish=False) as stage:
@@ -501,27 +434,6 @@ async def test_what_one_daemon_learns_of_lists_the_other_is_told(url: str, mock_
         await until(lambda: one.entry().epoch == other.entry().epoch)
         one.tell(Switched(off=frozenset({("a", "prompt:review")})))
         await until(lambda: not other.registry.catalog.value.lists[Kind.PROMPT]["a"])
-
-
-async def test_daemons_whose_servers_list_different_prompts_come_to_rest(
-    url: str, mock_clock: MockClock
-) -> None:
-    async with two(url) as (one, other):
-        await one.lists("a", "read")
-        await until(lambda: list(tools_of(other.entry())) == ["read"])
-        await other.lists("a", "read")
-        await lists(one, Kind.PROMPT, "review")
-        await lists(other, Kind.PROMPT, "fix")
-        seen = []
-        for number in range(4):
-            # Each of these is heard with a look of its own, in both directions.
-            for teller, hearer in ((one, other), (other, one)):
-                switched = frozenset({("b", f"{number} {id(teller)}")})
-                teller.tell(Switched(off=switched))
-                await until(lambda h=hearer, off=switched: h.registry.catalog.value.switched == off)  # type: ignore[misc]
-            seen.append((one.entry().epoch, other.entry().epoch))
-        assert seen[1] == seen[2] == seen[3]
-        assert (known(one)[Kind.PROMPT], known(other)[Kind.PROMPT]) == (["review"], ["fix"])
 
 
 OFF = frozenset({("a", ""), ("b", "write")})

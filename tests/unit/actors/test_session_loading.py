@@ -17,6 +17,7 @@ from daemon.protocol import HELLO
 from daemon.states import ServerState
 from daemon.surfaces.table import SEARCHING_CLIENTS
 from tests.fakes_upstream import MODERN, Client, Guest, Stage, tool
+from tests.unit.cases import cases
 from tests.waiting import in_time
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
@@ -167,15 +168,6 @@ async def test_a_call_that_loads_its_tool_itself_waits_for_nobody(nursery: trio.
     assert trio.current_time() == began
 
 
-async def test_a_search_that_finds_nothing_waits_for_nobody(nursery: trio.Nursery) -> None:
-    client = (await shaken(Stage(**SEARCH), nursery)).client
-    await client.ask("tools/call", FIND, request_id="found")
-    assert await order(client, 1) == [TOOLS_CHANGED]
-    nothing = {"name": "search_tools", "arguments": {"query": "xylophone"}}
-    await client.ask("tools/call", nothing, request_id="nothing")
-    assert await order(client, 1) == ["nothing"]
-
-
 async def test_a_subscription_tells_what_another_connection_of_its_session_loads(nursery: trio.Nursery) -> None:
     """As over HTTP, where it has a connection of its own; it stands from its acknowledgement on."""
     stage = Stage(**LOAD)
@@ -222,22 +214,7 @@ def many(count: int) -> list[str]:
     return [f"tool_{number}" for number in range(count)]
 
 
-@pytest.mark.parametrize(
-    ("info", "surface"),
-    [
-        (CLAUDE, "full"),
-        (CODEX, "full"),
-        (OLD_CLAUDE, "category"),
-        (OPENCODE, "category"),
-        ({"name": "gemini-cli-mcp-client", "version": "0.61.0"}, "category"),
-        ({"name": "claude-code"}, "category"),
-        ({"name": "claude-code", "version": ["2.1.329"]}, "category"),
-        ({"name": "x" * 10_000, "version": "9" * 10_000}, "category"),
-        ({}, "category"),
-        ("claude-code 2.1.329", "category"),
-        (None, "category"),
-    ],
-)
+@cases("info", "surface")
 async def test_a_client_has_the_surface_that_fits_it(nursery: trio.Nursery, info: object, surface: str) -> None:
     guest = await sits_down(Stage(), nursery, info)
     found = await names(guest)

@@ -287,19 +287,6 @@ async def test_what_a_server_lists_while_it_is_asked_about_is_asked_about_next()
     assert scene.sentences() == {"Does two.", "Does three."}
 
 
-async def test_an_end_in_the_middle_of_a_question_is_clean() -> None:
-    class Silent(FakeEndpoint):
-        async def ask(self, instructions: str, question: str) -> Answered:
-            self.asked.append((trio.current_time(), json.loads(question)))
-            await trio.sleep_forever()
-            raise AssertionError
-
-    scene = Scene(Silent())
-    scene.lists("a", "one")
-    state = await scene.for_seconds(SETTLE + 1)
-    assert (state.asked, state.answered) == (1, 0)
-
-
 RATE = 1000.0
 """Virtual seconds in a real one: waits between questions are short, a real answer never takes too long."""
 

@@ -20,7 +20,7 @@ from daemon.processes import cgroups
 from daemon.processes.cgroups import Leaf
 from daemon.processes.children import Children
 from daemon.processes.marks import memory_by_mark, memory_of
-from tests.waiting import beside, in_time
+from tests.waiting import beside
 
 MIB = 1 << 20
 BETWEEN = WALK_SECONDS / 2
@@ -197,7 +197,3 @@ async def test_a_page_that_two_processes_share_counts_once() -> None:
     assert resident > 128 * MIB
     assert summed > 128 * MIB
     assert 64 * MIB < shared < 100 * MIB
-
-
-async def test_a_mark_that_nobody_carries_uses_nothing() -> None:
-    assert await in_time(trio.to_thread.run_sync(memory_of, {(1 << 60) | 12345: 1})) == {}

@@ -168,15 +168,6 @@ async def test_the_end_of_a_run_is_told_before_its_clean_up() -> None:
 # --- how soon -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("jitter", "share"), [(0.0, 0.5), (0.5, 0.75), (0.999, 0.9995)])
-async def test_delays_double_with_equal_jitter_and_a_floor(jitter: float, share: float) -> None:
-    actor = Actor(play(LOST))
-    async with supervised(actor.spec(), rng=lambda: jitter):
-        await trio.sleep(40)
-    expected = [max(0.5, share * nominal) for nominal in (1, 2, 4, 8, 16)]
-    assert actor.gaps[:5] == pytest.approx(expected)
-
-
 @pytest.mark.parametrize(
     ("start", "healthy", "gap"), [(0.0, 10.0, 10.0), (0.0, 9.9, 10.4), (100.0, None, 100.5)]
 )
@@ -253,18 +244,6 @@ async def test_what_trying_soon_cannot_help_is_parked_for_five_minutes(
 
 
 # --- cutting a wait short -----------------------------------------------------------------------------------
-
-
-async def test_many_calls_wake_a_child_once() -> None:
-    actor = Actor(play(LOST), play(LOST), play(LOST), play(LOST), play(start=0.5, ready_for=DAY))
-    async with supervised(actor.spec()) as stage:
-        await trio.sleep(6.5)  # within the fourth delay, of 4 s
-        assert len(actor.starts) == 4
-        for _ in range(100):
-            stage.child.wake()
-            await trio.sleep(0.001)
-        assert actor.starts[4:] == [6.5]
-        assert await stage.child.status.wait_settled()
 
 
 async def test_calls_wake_a_child_at_most_once_per_second() -> None:
@@ -424,19 +403,6 @@ async def test_a_child_can_be_switched_off_and_on_in_every_state(state: ServerSt
         assert other.incarnations == [1]
     for before, after in pairwise(status.state for name, status in stage.history if name == "a"):
         assert before is after or after in TRANSITIONS[before]
-
-
-async def test_a_child_that_is_switched_off_before_the_start_is_never_started() -> None:
-    actor = Actor(FOREVER)
-    supervisor = Supervisor(
-        [actor.spec()], starts=1, on_status=lambda *_: None, rng=lambda: 0.0, wall=trio.current_time
-    )
-    child = supervisor.children["a"]
-    child.switch_off(OFF)
-    async with beside(supervisor.run):
-        await trio.sleep(10)
-        assert (child.status.value.state, actor.starts) == (DISABLED, [])
-    assert child.status.value.state is STOPPED
 
 
 async def test_on_and_off_and_on_while_it_stops_ends_in_the_last_word() -> None:

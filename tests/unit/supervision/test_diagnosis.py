@@ -14,18 +14,6 @@ from daemon.supervision.lifecycle import LINE, LINES, SHOWN, by_cause, by_words,
 from tests.unit.cases import cases, rows_of
 
 FAILED = (Cause.EXITED, {"status": 1})
-NODE_STACK = """
-node:internal/modules/cjs/loader:1148
-  throw err;
-  ^
-
-Error: Cannot find module '/srv/mcp/index.js'
-    at Module._resolveFilename (node:internal/modules/cjs/loader:1145:15)
-  code: 'MODULE_NOT_FOUND',
-}
-
-Node.js v20.18.0
-""".splitlines()
 
 
 def told(cause: str, data: dict[str, Any], *stderr: str) -> Remedy:
@@ -123,22 +111,7 @@ def test_every_pattern_is_the_first_that_fits_one_of_the_cases() -> None:
     assert first == set(range(len(patterns)))
 
 
-@pytest.mark.parametrize(
-    ("lines", "happened"),
-    [
-        (NODE_STACK, "/srv/mcp/index.js"),
-        (["Error: connect ECONNREFUSED 10.0.0.1:1", "Error: connect ECONNREFUSED 10.0.0.2:2"], "10.0.0.2:2"),
-        (
-            [
-                "error: Failed to fetch: `https://pypi.org/simple/mcp-server-time/`",
-                "  Caused by: client error (Connect)",
-                "  Caused by: invalid peer certificate: UnknownIssuer",
-            ],
-            "certificate",
-        ),
-    ],
-    ids=["stack trace", "two of one kind", "proxy that reads along"],
-)
+@cases("lines", "happened")
 def test_of_many_lines_the_one_that_matters_is_read(lines: list[str], happened: str) -> None:
     assert happened in told(*FAILED, *lines).happened
 

@@ -69,15 +69,6 @@ async def test_who_is_missed_does_not_wait_for_those_that_nobody_misses(
     assert [start.granted.is_set() for start in herd] == [True, True, True, False]
 
 
-async def test_no_more_than_may_start_of_many_that_are_lost_at_once(nursery: trio.Nursery) -> None:
-    machine = Machine(nursery, places=4)
-    lost = [machine.ask(starts.Rank.SERVED) for _ in range(50)]
-    assert [start.granted.is_set() for start in lost] == [True] * 4 + [False] * 46
-    while lost:
-        lost.pop(0).leave()
-        assert sum(start.granted.is_set() for start in lost) == min(4, len(lost))
-
-
 async def test_who_is_called_at_its_place_takes_none_of_those_that_others_miss(nursery: trio.Nursery) -> None:
     machine = Machine(nursery, places=2)
     for start in [machine.ask() for _ in range(2)]:

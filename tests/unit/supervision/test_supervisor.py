@@ -171,19 +171,6 @@ async def test_a_bug_of_ours_is_named_in_the_reason_and_a_group_by_its_error_tha
 # --- the end ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("moment", [0.0, 0.3, 1.0, 1.5, 2.0, 2.5, 3.0, 3.2, 3.7, 4.6, 5.5, 6.2])
-async def test_a_cancel_at_any_moment_leaves_nothing(moment: float) -> None:
-    """One round is 1 s of starting, 1 s of service, 1 s of cleaning up and 0.5 s of backoff."""
-    actors = [plays.Actor(plays.play(plays.LOST, start=1.0, ready_for=1.0), cleanup=1.0) for _ in range(3)]
-    specs = [actor.spec(f"s{i}", cap=1.0) for i, actor in enumerate(actors)]
-    async with plays.supervised(*specs, starts=2) as stage:
-        await trio.sleep(moment)
-    assert trio.current_time() <= moment + 1.0
-    assert [actor.live for actor in actors] == [0, 0, 0]
-    for name in stage.supervisor.children:
-        assert stage.states(name)[-1:] in ([plays.STOPPED], [])
-
-
 async def test_a_cancel_at_every_checkpoint_leaves_nothing() -> None:
     """Not by time but by step: the cancellation comes after the n-th turn of the loop."""
     for steps in range(40):
