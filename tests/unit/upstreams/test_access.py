@@ -27,6 +27,7 @@ from tests.plays import (
     play,
     supervised,
 )
+from tests.unit.cases import cases
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 
@@ -151,41 +152,19 @@ def test_a_call_that_is_not_sent_is_told_why_since_when_and_when_to_try_again() 
     }
 
 
-@pytest.mark.parametrize(
-    ("state", "hint"),
-    [
-        (ServerState.STARTING, "in a few seconds"),
-        (ServerState.QUEUED, "before the others"),
-        (ServerState.STOPPED, "use another tool"),
-    ],
-)
-def test_what_to_do_depends_on_how_the_server_is(state: ServerState, hint: str) -> None:
-    error = unavailable("git", ServerStatus(state=state, since=0.0), 1.0)
+@cases("state", "hint")
+def test_what_to_do_depends_on_how_the_server_is(state: str, hint: str) -> None:
+    error = unavailable("git", ServerStatus(state=ServerState(state), since=0.0), 1.0)
     assert f"server git is {state}: not ready yet. The call was not sent." in error.message
     assert hint in error.message
     assert error.details["nextRetryInMs"] is None
 
 
-@pytest.mark.parametrize(
-    ("cause", "by_words", "said"),
-    [
-        (
-            Cause.COMMAND_NOT_FOUND,
-            False,
-            "is failed: no foo. The call was not sent. What helps (tell the user): Fix.",
-        ),
-        (Cause.EXITED, True, "no foo. It wants KEY. The call was not sent. What helps (tell the user): Fix."),
-        (
-            Cause.LOGIN_NEEDED,
-            False,
-            "no foo. The call was not sent. Tell the user to run `mcpd login git`, then",
-        ),
-    ],
-)
-def test_what_is_known_of_the_cause_is_told_and_what_helps(cause: Cause, said: str, *, by_words: bool) -> None:
+@cases("cause", "by_words", "said")
+def test_what_is_known_of_the_cause_is_told_and_what_helps(cause: str, said: str, *, by_words: bool) -> None:
     remedy = Remedy("It wants KEY.", "Fix.", by_words=by_words)
-    status = ServerStatus(state=ServerState.FAILED, why=Reason("no foo", cause, {}, remedy))
-    error = unavailable("git#3" if cause is Cause.LOGIN_NEEDED else "git", status, 1.0)
+    status = ServerStatus(state=ServerState.FAILED, why=Reason("no foo", Cause(cause), {}, remedy))
+    error = unavailable("git#3" if cause == Cause.LOGIN_NEEDED else "git", status, 1.0)
     assert said in error.message
     assert (error.details["happened"], error.details["helps"]) == ("It wants KEY.", "Fix.")
 

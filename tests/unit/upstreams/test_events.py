@@ -2,71 +2,26 @@
 
 from typing import Any
 
-import attrs
 import pytest
 from loguru import logger
 from msgspec import Raw
 
-from daemon.catalog.authorship import UnsafeQuestion
 from daemon.causes import Cause
 from daemon.config.config_model import Server
 from daemon.config.hosts import HostRefusal
 from daemon.errors import ProtocolFault
-from daemon.history.event import Event
-from daemon.kit.waiting import Watch
-from daemon.model import Kind, StandingWishes
+from daemon.model import Kind
 from daemon.safety.redact import Redactor
 from daemon.sandbox.egress import SeenHost
 from daemon.upstreams.call_admission import Admission
 from daemon.upstreams.events import ServerEvents
 from daemon.upstreams.upstream_access import UpstreamAccess
-from daemon.wire.envelope import RemoteError
 from daemon.wire.outbox import Outbox
-from daemon.wire.requests import NO_CLIENT, Exchange, PeerRequest
 from tests.fakes_upstream import tool_call
 from tests.unit.clients.asking import question
 from tests.unit.upstreams import test_admission
 from tests.unit.upstreams.listing_server import unread
-
-
-@attrs.define(eq=False)
-class Clients:
-    """The clients, as servers' messages reach them."""
-
-    heard: list[tuple[str, str]] = attrs.field(factory=list)
-    asked: list[PeerRequest] = attrs.field(factory=list)
-    refusals: list[Event] = attrs.field(factory=list)
-
-    def hear(self, server: str, method: str, params: Raw, cause: Exchange | None) -> None:
-        del params, cause
-        self.heard.append((server, method))
-
-    def ask(self, request: PeerRequest) -> None:
-        self.asked.append(request)
-
-    def owner_of(self, request: PeerRequest) -> None:
-        del request
-
-    def unsafe(self, server: str, why: UnsafeQuestion) -> None:
-        self.heard.append((server, why.reason))
-
-    def refused_host(self, refusal: Event) -> None:
-        self.refusals.append(refusal)
-
-    def uses(self, server: str) -> bool:
-        raise AssertionError(server)
-
-    def lost(self, server: str, *, wholly: bool = False) -> None:
-        self.heard.append((server, "lost"))
-
-    def gone(self, server: str) -> None:
-        self.heard.append((server, "gone"))
-
-    def wishes(self, server: str) -> Watch[StandingWishes]:
-        del server
-        return Watch(StandingWishes())
-
-    def settled(self, server: str, uri: str, refusal: RemoteError | None) -> None: ...
+from tests.unit.upstreams.wishing import Wishing
 
 
 class Life:
@@ -90,7 +45,7 @@ class Scene:
     """A server that is up, or down."""
 
     def __init__(self, *, up: bool = True) -> None:
-        self.clients, self.life, self.connection = Clients(), Life(), test_admission.Server()
+        self.clients, self.life, self.connection = Wishing(), Life(), test_admission.Server()
         server = Server(name="s", command="x")
         self.server = UpstreamAccess(
             server,
@@ -110,15 +65,6 @@ class Scene:
 
 def _as_any(value: object) -> Any:
     return value
-
-
-async def test_a_request_goes_to_the_call_that_has_caused_it() -> None:
-    scene, caller, asked = Scene(), test_admission.Caller(), question("roots/list", server="")
-    scene.server.send(tool_call("t"), caller)
-    scene.events.on_server_request(asked.request, None)
-    assert asked.back.said == [("refused", -32600, NO_CLIENT, None)]
-    assert asked.request.server == "s"
-    assert not scene.clients.asked
 
 
 async def test_a_request_that_no_user_is_to_see_is_refused_and_told_of() -> None:

@@ -18,6 +18,7 @@ from daemon.safety.redact import CUT, REASON, Redactor
 from daemon.upstreams.handshake import Greeting
 from daemon.upstreams.server_lists import EMPTY, NOTHING, QUARANTINED_NAMED, Listing, Warnings, screen
 from daemon.wire.envelope import RemoteError
+from tests.unit.cases import cases
 from tests.unit.config.reading import config_of
 from tests.unit.upstreams.listing_server import GREETING, ListingServer
 
@@ -117,21 +118,7 @@ async def test_what_is_quarantined_is_logged_once_and_a_thousand_of_it_briefly(s
     assert f"{1000 - QUARANTINED_NAMED} more tools are quarantined: `mcpd status --json` has them" in said
 
 
-ORDINARY: list[dict[str, Any]] = [
-    {"command": "x", "env": {"DATABASE_URL": "postgresql://app:hunter22@localhost/shop?sslmode=require"}},
-    {"url": "https://h/mcp?format=object&fields=inputSchema"},
-    {"command": "x", "args": ["postgresql://postgres:postgres@localhost/shop?schema=public"]},
-    {"command": "x", "env": {"PGPASSWORD": "password", "TOKENIZER": "default", "MONKEY": "orders"}},
-    {"command": "x", "args": ["--keyspace", "orders", "--primary-key", "customer_id", "--tokenizer", "public"]},
-    {"command": "x", "args": ["--max-tokens", "100000", "--token-limit=100000", "--keyboard", "customerId"]},
-    {
-        "command": "x",
-        "env": {"CREDENTIALS": '{"type": "object", "private_key": "s3cr3t-a1b2c3d4"}', "F": "customerId"},
-    },
-]
-
-
-@pytest.mark.parametrize("entry", ORDINARY)
+@cases("entry")
 async def test_what_an_ordinary_configuration_holds_changes_no_definition(entry: dict[str, Any]) -> None:
     config = config_of({"mcpServers": {"s": entry}})
     scene = Scene(secrets=secrets(config), doubtful=with_doubts(config)[1])
@@ -173,18 +160,6 @@ async def test_a_server_that_has_listed_nothing_yet_is_worth_another_look() -> N
     assert await scene.read() == ("", HEALTHY)
     scene.connection.tools = []
     assert not scene.reader.is_due_soon(*await scene.read())
-
-
-@pytest.mark.parametrize("kind", [Kind.PROMPT, Kind.RESOURCE, Kind.TEMPLATE])
-@pytest.mark.parametrize(("cause", "soon"), [(Cause.LIST_TIMEOUT, True), (Cause.LIST_REFUSED, False)])
-def test_what_is_declared_and_refused_beside_tools_is_not_asked_for_soon_again(
-    kind: Kind, cause: Cause, soon: bool
-) -> None:
-    reader = Listing(
-        Server(name="alpha", command="x"), kind, tell=print, wall=lambda: 42.0, redact=Redactor(())
-    )
-    assert reader.is_due_soon("no", Reason("no", cause)) is soon
-    assert not reader.is_due_soon("", HEALTHY)
 
 
 def test_a_list_that_is_refused_again_and_again_is_logged_once_and_anew_after_a_success(

@@ -10,6 +10,7 @@ from daemon.causes import Cause
 from daemon.errors import ListingFault, UpstreamLost
 from daemon.model import Kind
 from daemon.upstreams.server_lists import LONG_PAGE, MAX_LIST_BYTES, MAX_PAGES, list_all
+from tests.unit.cases import cases
 from tests.unit.upstreams.transports.replies import DEATH, SILENCE, TableConnection, refusal
 
 
@@ -24,16 +25,7 @@ async def listed(*replies: Any) -> tuple[list[bytes], TableConnection]:
     return [bytes(tool) for tool in tools], connection
 
 
-@pytest.mark.parametrize(
-    ("pages", "names", "cursors"),
-    [
-        ([page("a", "b")], "ab", [None]),
-        ([page("a", cursor="x"), page("b", cursor="y"), page("c")], "abc", [None, "x", "y"]),
-        ([page("a", cursor="")], "a", [None]),
-        ([{**page("a"), "nextCursor": None}], "a", [None]),
-        ([page(cursor="x"), page("a")], "a", [None, "x"]),
-    ],
-)
+@cases("pages", "names", "cursors")
 async def test_pages_are_followed_in_order_to_the_end(
     pages: list[Any], names: str, cursors: list[str | None]
 ) -> None:

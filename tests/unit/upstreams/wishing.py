@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 import trio
+from msgspec import Raw
 
 from daemon.catalog.authorship import UnsafeQuestion
 from daemon.errors import UpstreamTimeout
@@ -14,52 +15,56 @@ from daemon.history.event import Event
 from daemon.kit.waiting import Watch
 from daemon.model import StandingWishes
 from daemon.ports import TaskOwner
+from daemon.protocol import RESOURCE_UPDATED
 from daemon.wire.envelope import RemoteError
 from daemon.wire.requests import Exchange, GivenUp, PeerRequest
 
 
 @attrs.define(eq=False)
 class Wishing:
-    """A `ports.Subscribers`."""
+    """The clients, as servers' messages reach them, and what they wish: a `ports.Subscribers`."""
 
     watch: Watch[StandingWishes] = attrs.field(factory=lambda: Watch(StandingWishes()))
     outcomes: dict[str, RemoteError | None] = attrs.field(factory=dict)
+    heard: list[tuple[str, str]] = attrs.field(factory=list)
     updated: list[str] = attrs.field(factory=list)
+    asked: list[PeerRequest] = attrs.field(factory=list)
+    refusals: list[Event] = attrs.field(factory=list)
 
     def wish(self, *uris: str, level: str | None = None) -> None:
         self.watch.set(StandingWishes(level=level, uris=frozenset(uris)))
 
-    def hear(self, server: str, method: str, params: Any, cause: Exchange | None) -> None:
-        assert (server, method, cause) == ("alpha", "notifications/resources/updated", None)
-        self.updated.append(json.loads(bytes(params))["uri"])
+    def hear(self, server: str, method: str, params: Raw, cause: Exchange | None) -> None:
+        self.heard.append((server, method))
+        if method == RESOURCE_UPDATED:
+            self.updated.append(json.loads(bytes(params))["uri"])
 
     def wishes(self, server: str) -> Watch[StandingWishes]:
-        assert server == "alpha"
         return self.watch
 
     def settled(self, server: str, uri: str, refusal: RemoteError | None) -> None:
         self.outcomes[uri] = refusal
 
     def owner_of(self, request: PeerRequest) -> TaskOwner | None:
-        raise AssertionError(request)
+        return None
 
     def ask(self, request: PeerRequest) -> None:
-        raise AssertionError(request)
+        self.asked.append(request)
 
     def unsafe(self, server: str, why: UnsafeQuestion) -> None:
-        raise AssertionError(server) from why
+        self.heard.append((server, why.reason))
 
     def refused_host(self, refusal: Event) -> None:
-        raise AssertionError(refusal)
+        self.refusals.append(refusal)
 
     def uses(self, server: str) -> bool:
         raise AssertionError(server)
 
     def lost(self, server: str, *, wholly: bool = False) -> None:
-        raise AssertionError(server)
+        self.heard.append((server, "lost"))
 
     def gone(self, server: str) -> None:
-        raise AssertionError(server)
+        self.heard.append((server, "gone"))
 
 
 class AskedServer:

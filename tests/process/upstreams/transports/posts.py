@@ -14,7 +14,8 @@ from daemon.config.config_model import TransportType
 from daemon.upstreams.transports.http import HttpLink
 from daemon.upstreams.transports.http_client import ServerLogin
 from daemon.upstreams.transports.posting import PostConnection
-from tests.unit.upstreams.transports.serving import Client, Events, context_for
+from tests.unit.upstreams.transports.listening import Listener
+from tests.unit.upstreams.transports.serving import Client, context_for
 from tests.waiting import background
 
 Script = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
@@ -82,7 +83,7 @@ async def posting(script: Script) -> AsyncIterator[tuple[Client, HttpLink, list[
     transport = Scripted(script)
     async with httpx2.AsyncClient(transport=transport) as sender, background() as nursery:
         link = HttpLink(sender, context, ServerLogin(context, "h:1"))
-        assert isinstance(context.events, Events)
+        assert isinstance(context.events, Listener)
         connection: Any = PostConnection(link, context)
         client = Client(connection, context.events, context.outbox)
         nursery.start_soon(client.run)

@@ -84,14 +84,6 @@ async def test_a_call_and_a_listing_pass_through_unchanged(era: Era, as_json: bo
         assert client.connection.in_flight == 0
 
 
-async def test_half_a_character_in_an_answer_costs_that_character() -> None:
-    async def script(request: Request) -> bytes:
-        return answer(request, {"x": "\ud83d, and on"})
-
-    async with facing(script) as client:
-        assert (await client.call("echo")).result == {"x": "\ufffd, and on"}
-
-
 async def test_arguments_marked_in_the_schema_are_repeated_in_headers() -> None:
     async with talking(Era.MODERN) as (client, fixture):
         await client.ask("tools/list")

@@ -17,6 +17,7 @@ from daemon.upstreams.transports import stdio
 from daemon.upstreams.transports.server_connection import OpenContext
 from daemon.wire.outbox import Outbox
 from tests.faults.stage import Recorder, is_alive, leaving_nothing, recording, scripted
+from tests.unit.cases import cases
 from tests.unit.upstreams.transports.listening import Listener
 from tests.waiting import PATIENCE, background, in_time
 
@@ -170,21 +171,11 @@ async def _live(context: OpenContext) -> None:
 # --- small parts --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("status", "text", "cause", "data"),
-    [
-        (0, "exited with status 0", Cause.ENDED, {}),
-        (1, "exited with status 1", Cause.EXITED, {"status": 1}),
-        (127, "exited with status 127: command not found", Cause.EXITED, {"status": 127}),
-        (-9, "killed by SIGKILL", Cause.KILLED, {"signal": "SIGKILL"}),
-        (-11, "killed by SIGSEGV", Cause.KILLED, {"signal": "SIGSEGV"}),
-        (-99, "killed by signal 99", Cause.KILLED, {"signal": "signal 99"}),
-    ],
-)
+@cases("status", "text", "cause", "data")
 def test_an_exit_status_is_told_in_words_and_as_a_cause(
-    status: int, text: str, cause: Cause, data: dict[str, Any]
+    status: int, text: str, cause: str, data: dict[str, Any]
 ) -> None:
-    assert stdio.exited(status).reason == Reason(text, cause, data)
+    assert stdio.exited(status).reason == Reason(text, Cause(cause), data)
 
 
 ENDLESS = b"x" * (stdio.STDERR_CHUNK + 1)

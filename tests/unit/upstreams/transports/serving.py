@@ -19,15 +19,16 @@ from msgspec import Raw
 from daemon.config.config_model import Server, TransportType
 from daemon.config.tuning import ServerLimits, Timeouts
 from daemon.errors import CallError
-from daemon.model import Era, Kind
+from daemon.model import Era
 from daemon.ports import UpstreamConnection
 from daemon.processes.children import Children
-from daemon.protocol import ASKED_OF_CLIENTS, IDENTITY, LOG_MESSAGE, MODERN_VERSION
+from daemon.protocol import ASKED_OF_CLIENTS, IDENTITY, MODERN_VERSION
 from daemon.upstreams.transports.server_connection import OpenContext, connector
-from daemon.wire.envelope import METHOD_NOT_FOUND, Buffer
+from daemon.wire.envelope import Buffer
 from daemon.wire.outbox import Outbox
-from daemon.wire.requests import Exchange, OwnExchange, PeerRequest
+from daemon.wire.requests import OwnExchange
 from tests.fakes_upstream import tool_call
+from tests.unit.upstreams.transports.listening import Listener
 from tests.waiting import background
 
 HANDSHAKE_VERSION = "2025-11-25"
@@ -36,44 +37,6 @@ SECONDS = 30
 
 
 # --- our end -----------------------------------------------------------------------------------------------
-
-
-@attrs.define
-class Events:
-    """What the actor would hear."""
-
-    changes: int = 0
-    changed: trio.Event = attrs.field(factory=trio.Event)
-    logs: list[str] = attrs.field(factory=list)
-    noise: list[str] = attrs.field(factory=list)
-    losses: list[str] = attrs.field(factory=list)
-    questions: list[tuple[PeerRequest, Exchange | None]] = attrs.field(factory=list)
-
-    def on_list_changed(self, kinds: tuple[Kind, ...] = (Kind.TOOL,)) -> None:
-        del kinds
-        self.changes += 1
-        self.changed.set()
-
-    def on_lost(self, reason: str) -> None:
-        self.losses.append(reason)
-
-    def on_noise(self, line: bytes, problem: str) -> None:
-        self.noise.append(problem)
-
-    def on_child(self, pid: int, mark: int) -> None:
-        raise AssertionError
-
-    def on_log(self, said: bytes) -> None:
-        self.logs.append(said.decode(errors="replace"))
-
-    def on_server_request(self, question: PeerRequest, cause: Exchange | None) -> None:
-        self.questions.append((question, cause))
-        question.refuse(METHOD_NOT_FOUND, f"nobody is asked {question.method} here")
-
-    def on_message(self, method: str, params: Raw, cause: Exchange | None) -> None:
-        del cause
-        if method == LOG_MESSAGE:
-            self.on_log(bytes(params))
 
 
 @attrs.define(eq=False)
@@ -124,7 +87,9 @@ def context_for(
         timeouts=Timeouts(connect=connect),
         limits=ServerLimits(message_bytes=message_bytes),
     )
-    return OpenContext(server=server, events=Events(), outbox=Outbox(), children=Children.__new__(Children))
+    return OpenContext(
+        server=server, events=Listener(refuses=True), outbox=Outbox(), children=Children.__new__(Children)
+    )
 
 
 @attrs.define(eq=False)
@@ -132,7 +97,7 @@ class Client:
     """A connection and how its `run` ended."""
 
     connection: UpstreamConnection
-    events: Events
+    events: Listener
     outbox: Outbox
     over: trio.Event = attrs.field(factory=trio.Event)
     end: BaseException | None = None
@@ -182,7 +147,7 @@ async def connected(context: OpenContext) -> AsyncIterator[Client]:
     """As the actor does it: open, run, use."""
     with trio.fail_after(SECONDS):
         async with await connector(context) as connection, background() as nursery:
-            assert isinstance(context.events, Events)
+            assert isinstance(context.events, Listener)
             client = Client(connection, context.events, context.outbox)
             nursery.start_soon(client.run)
             yield client

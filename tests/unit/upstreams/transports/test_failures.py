@@ -58,26 +58,8 @@ def expired() -> ssl.SSLCertVerificationError:
     return error
 
 
-def rpc(code: int) -> bytes:
-    return b'{"jsonrpc":"2.0","id":null,"error":{"code":%d,"message":"about the session"}}' % code
-
-
-@pytest.mark.parametrize(
-    ("status", "cause"),
-    [
-        (401, Cause.UNAUTHORIZED),
-        (403, Cause.FORBIDDEN),
-        (404, None),
-        (400, None),
-        (413, Cause.MESSAGE_TOO_LARGE),
-        (429, Cause.BUSY),
-        (500, None),
-        (502, Cause.GATEWAY),
-        (503, Cause.BUSY),
-        (504, Cause.GATEWAY),
-    ],
-)
-def test_statuses(status: int, cause: Cause | None) -> None:
+@cases("status", "cause")
+def test_statuses(status: int, cause: str | None) -> None:
     failure = failures.of_status(httpx2.Response(status), "h:1")
     assert (failure is None) is (cause is None)
     if failure is not None:
@@ -85,21 +67,7 @@ def test_statuses(status: int, cause: Cause | None) -> None:
         assert (end.cause, end.data) == (cause, {"place": "h:1", "status": status})
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "over"),
-    [
-        (404, b"", True),
-        (404, rpc(-32600), True),
-        (404, rpc(-32601), False),
-        (410, b"", True),
-        (400, b"No valid session ID", None),
-        (400, b'{"jsonrpc":"2.0","id":1,"result":{}}', None),
-        (400, rpc(-32000), None),
-        (400, rpc(-32600), None),
-        (400, rpc(-32602), False),
-        (500, b"", False),
-    ],
-)
+@cases("status", "body", "over", raw={"body"})
 def test_the_end_of_a_session_is_told_by_status_and_code_to_who_named_one(
     status: int, body: bytes, over: bool | None
 ) -> None:
@@ -136,22 +104,7 @@ def test_who_is_sent_away_for_a_while_is_told_how_long() -> None:
     assert end.reason.data == {"place": "h:1", "status": 429, "seconds": 7}
 
 
-@pytest.mark.parametrize(
-    ("value", "seconds"),
-    [
-        ("0", 0.0),
-        ("1.5", 1.5),
-        ("9" * 400, float("9" * 12)),
-        ("Tue, 14 Nov 2023 22:13:30 GMT", 10.0),
-        ("Tue, 14 Nov 2023 22:13:30 -0000", 10.0),
-        ("Tue, 14 Nov 2000 22:13:30 GMT", 0.0),
-        (f"Tue, 14 Nov 2023 22:13:30 +{'9' * 14}", 0.0),
-        *(
-            (said, 0.0)
-            for said in ("", "soon", "-5", "nan", "5 minutes", "1e999", "Tue, 99 Nov 2023 22:13:30 GMT")
-        ),
-    ],
-)
+@cases("value", "seconds")
 def test_retry_after_is_read_in_both_forms_and_a_date_by_our_clock_if_need_be(
     value: str, seconds: float
 ) -> None:

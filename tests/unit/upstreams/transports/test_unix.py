@@ -11,7 +11,6 @@ import trio
 from daemon.causes import Cause
 from daemon.config.config_model import TransportType
 from daemon.errors import CannotStart, ConnectionLost, UpstreamLost
-from daemon.model import Era
 from daemon.upstreams.transports.unix import socket_path
 from tests.unit.upstreams.transports.serving import connected, context_for
 
@@ -36,16 +35,6 @@ async def echo(stream: trio.SocketStream) -> None:
                 return
             reply = {"jsonrpc": "2.0", "id": request["id"], "result": {"got": request["params"]}}
             await stream.send_all(json.dumps(reply).encode() + b"\n")
-
-
-@pytest.mark.parametrize("form", ["unix://{}", "{}"])
-async def test_a_call_goes_through(nursery: trio.Nursery, tmp_path: Path, form: str) -> None:
-    path = tmp_path / "a server.sock"
-    await listening(nursery, path, echo)
-    async with connected(context_for(TransportType.UNIX, form.format(path))) as client:
-        client.connection.adopt(Era.HANDSHAKE, "2025-11-25")
-        assert await client.ask("tools/list") == {"got": {}}
-        assert (await client.call("t", a=1)).result == {"got": {"name": "t", "arguments": {"a": 1}}}
 
 
 async def test_hanging_up_ends_the_connection(nursery: trio.Nursery, tmp_path: Path) -> None:
