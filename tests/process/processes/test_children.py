@@ -21,9 +21,9 @@ from daemon.errors import CannotStart, ConnectionLost
 from daemon.processes import leftovers, marks, proc
 from daemon.processes.children import ChildProcess, Children
 from daemon.processes.leftovers import Identity, Start
-from daemon.processes.marks import memory_by_mark
 from tests.faults.stage import Recorder, children_of_ours, is_alive, leaving_nothing, recording
 from tests.scripted_server import command
+from tests.unit.cases import cases
 from tests.unit.processes.dying import DyingDaemon
 from tests.unit.processes.scripts import told_by
 from tests.waiting import PATIENCE, beside, in_time, until
@@ -133,38 +133,21 @@ async def test_a_child_gets_three_descriptors_its_own_group_and_no_death_signal(
         os.close(other)
 
 
-@pytest.mark.parametrize(
-    ("content", "mode", "command", "cwd", "text", "cause"),
-    [
-        (b"#!/bin/sh\n", 0o600, "{file}", "", "Permission denied", Cause.NOT_EXECUTABLE),
-        (b"\x7fELF and then nothing", 0o700, "{file}", "", "Exec format error", Cause.NOT_A_PROGRAM),
-        (
-            b"#!/no/such/interpreter\n",
-            0o700,
-            "{file}",
-            "",
-            "command not found: {file}",
-            Cause.COMMAND_NOT_FOUND,
-        ),
-        (b"", 0o600, "gone", "", "not found: gone. Install it, or write", Cause.COMMAND_NOT_FOUND),
-        (b"", 0o600, "./run.sh", "{home}", "the path is relative to {home} (`cwd`", Cause.COMMAND_NOT_FOUND),
-        (b"", 0o600, sys.executable, "{file}", "its directory {file}: ", Cause.DIRECTORY_UNUSABLE),
-        (b"", 0o600, sys.executable, "{home}/no", "its directory {home}/no: ", Cause.DIRECTORY_UNUSABLE),
-    ],
-)
+@cases("content", "mode", "command", "cwd", "text", "cause", raw={"content"})
 async def test_what_cannot_be_started_is_named_with_the_reason(
-    content: bytes, mode: int, command: str, cwd: str, text: str, cause: Cause, tmp_path: Path
+    content: bytes, mode: int, command: str, cwd: str, text: str, cause: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "program"
     file.write_bytes(content)
     file.chmod(mode)
-    command, cwd, text = (each.format(file=file, home=tmp_path) for each in (command, cwd, text))
+    places = {"file": file, "home": tmp_path, "python": sys.executable}
+    command, cwd, text = (each.format(**places) for each in (command, cwd, text))
     async with keeping(tmp_path) as (children, _):
         with pytest.raises(CannotStart) as raised:
             await children.start(command, [], {}, cwd or None)
     assert text in str(raised.value)
-    assert raised.value.reason.cause is cause
-    wanted = {"directory": cwd} if cause is Cause.DIRECTORY_UNUSABLE else {"command": command}
+    assert raised.value.reason.cause == cause
+    wanted = {"directory": cwd} if cause == Cause.DIRECTORY_UNUSABLE else {"command": command}
     assert wanted.items() <= raised.value.reason.data.items()
 
 
@@ -358,18 +341,6 @@ async def test_adopted_orphans_are_reaped(tmp_path: Path) -> None:
             assert [await child.process.wait() for child in ended] == [7] * 5
         for child in [*ended, parent]:
             await stop(children, child)
-
-
-async def test_memory_is_counted_by_tree(tmp_path: Path) -> None:
-    async with keeping(tmp_path) as (children, recorder):
-        child = await start(children, recorder, spawn=[{"kind": "daemon"}])
-        await recorder.wait("spawned")
-        usage = await trio.to_thread.run_sync(memory_by_mark)
-        statm = await trio.Path(f"/proc/{child.pid}/statm").read_text()
-        own = int(statm.split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        assert usage[child.mark] > own
-        await stop(children, child)
-        assert child.mark not in await trio.to_thread.run_sync(memory_by_mark)
 
 
 async def test_a_shortage_of_descriptors_is_worth_another_try(tmp_path: Path) -> None:

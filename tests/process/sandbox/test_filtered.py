@@ -6,10 +6,8 @@ import os
 import sys
 import tempfile
 
-import pytest
-
 from daemon.sandbox.bubblewrap import filter_for
-from tests.unit.sandbox.calls import CLONE, CLONE3, IOCTL, MACHINES, REFUSED, SOCKET
+from tests.unit.sandbox.calls import MACHINES, REFUSED
 from tests.waiting import run_to_end
 
 MACHINE = os.uname().machine
@@ -76,30 +74,6 @@ def test_real_calls_are_refused_that_the_kernel_would_have_answered_otherwise() 
     otherwise = answers(*calls, filtered=False)
     spared = {name for name, found in otherwise.items() if found != errno.EPERM}
     assert spared >= {"process_vm_readv", "ptrace", "pidfd_getfd", "kcmp", "unshare"}
-
-
-def test_clone_of_a_namespace_and_typing_into_a_terminal_are_refused() -> None:
-    user, typing = 0x10000000, 0x5412
-    found = answers(
-        ("clone", CLONE[COLUMN], user | 17, 0, 0, 0, 0),
-        ("clone3", CLONE3[COLUMN], 0, 0),
-        ("typing", IOCTL[COLUMN], 0, typing, 0),
-        ("newer", 500),
-        ("of x32", 0x40000000 | 39),
-    )
-    assert found == {
-        "clone": errno.EPERM,
-        "clone3": errno.ENOSYS,
-        "typing": errno.EPERM,
-        "newer": errno.ENOSYS,
-        "of x32": errno.ENOSYS,
-    }
-
-
-@pytest.mark.parametrize("family", [17, 29, 31, 38, 40], ids=["packet", "can", "bluetooth", "alg", "vsock"])
-def test_a_socket_of_another_family_is_refused(family: int) -> None:
-    found = answers(("socket", SOCKET[COLUMN], family, 3, 0))
-    assert found == {"socket": errno.EAFNOSUPPORT}
 
 
 def test_threads_processes_sockets_and_terminals_work() -> None:

@@ -212,17 +212,7 @@ def test_its_memory_is_unknown_without_the_controller_and_its_cpu_is_known_all_t
     assert leaf.cpu() == 2.5
 
 
-@pytest.mark.parametrize(
-    ("events", "outgrown"),
-    [
-        ("low 0\nhigh 0\nmax 38\noom 1\noom_kill 2\noom_group_kill 1\n", True),
-        ("low 0\nhigh 9\nmax 38\noom 0\noom_kill 0\n", False),
-        # Killed for want of memory elsewhere: it had not reached its own ceiling.
-        ("low 0\nhigh 0\nmax 0\noom 0\noom_kill 1\n", False),
-        # At its ceiling once, and nothing was killed for it.
-        ("low 0\nhigh 0\nmax 1\noom 1\noom_kill 0\n", False),
-    ],
-)
+@cases("events", "outgrown")
 def test_it_is_outgrown_if_the_kernel_killed_in_it_for_its_own_ceiling(
     tree: Path, events: str, outgrown: bool
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 from daemon.config.sandbox_keys import SandboxFilesystem, SandboxMode, SandboxNetwork, SandboxRules
 from daemon.sandbox.learning import Learned, Observations, Use, learned
 from daemon.sandbox.policy import Access, Policy
+from tests.unit.cases import cases
 
 READ, WRITE, SEE, CONNECT, DIRECTORY, GONE = Use.READ, Use.WRITE, Use.SEE, Use.CONNECT, Use.DIRECTORY, Use.GONE
 HOME = "/home/ada"
@@ -106,21 +107,7 @@ def test_a_secret_is_told_of_and_never_a_line() -> None:
     assert lesson({"~/.ssh": SEE | DIRECTORY}).notes == ()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "${HOME}",
-        "${file:/tmp/x}",
-        "{file:x}",
-        "$HOME",
-        "[a]",
-        "*",
-        "a?",
-        "a\nallowRead ~",
-        "\x1b[31m",
-        "\u202ea",
-    ],
-)
+@cases("name")
 def test_a_name_that_an_entry_would_read_otherwise_is_told_of_and_never_a_line(name: str) -> None:
     """A server makes a directory with such a name, and the entry would open another."""
     paths = {f"~/notes/{name}/a": WRITE, f"~/src/{name}/b": READ, "~/app/c": WRITE}

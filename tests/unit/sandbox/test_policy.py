@@ -369,21 +369,8 @@ def test_a_readable_place_around_the_home_directory_does_not_uncover_it(home: Pa
     assert steps.index(("read", around, around)) < steps.index(("own", "", str(home)))
 
 
-@pytest.mark.parametrize(
-    ("error", "problems"),
-    [
-        ("[Errno 1] Operation not permitted: 'unshare'", {"namespaces", "apparmor", "userns"}),
-        ("[Errno 1] Operation not permitted: 'mount'", {"namespaces", "apparmor", "userns"}),
-        ("capset failed: Operation not permitted", {"namespaces", "apparmor", "userns"}),
-        ("loopback: Failed RTM_NEWADDR: Operation not permitted", {"namespaces", "apparmor", "userns"}),
-        ("setting up uid map: Permission denied", {"namespaces", "apparmor", "userns"}),
-        ("Creating new namespace failed: /proc/sys/user/max_*_namespaces exceeded (ENOSPC)", {"limit"}),
-        ("[Errno 28] No space left on device: 'unshare'", {"limit"}),
-        ("Can't mount proc on /newroot/proc: Operation not permitted", {"proc"}),
-        ("Can't create file at /x: Read-only file system", {"setup"}),
-    ],
-)
-def test_a_refusal_of_the_system_is_told_by_its_kind(error: str, problems: set[str]) -> None:
+@cases("error", "problems")
+def test_a_refusal_of_the_system_is_told_by_its_kind(error: str, problems: list[str]) -> None:
     """Of namespaces, the kind depends on this machine's settings."""
     assert unmade(error).reason.data["problem"] in problems
 

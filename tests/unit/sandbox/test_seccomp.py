@@ -129,11 +129,6 @@ def test_the_personality_may_be_asked_for_and_not_changed(column: int) -> None:
         assert answer(column, calls.PERSONALITY[column], persona) == EPERM
 
 
-@pytest.mark.parametrize("name", calls.ONLY_X86)
-def test_ports_and_segments_of_x86_are_refused_there(name: str) -> None:
-    assert answer(0, calls.ONLY_X86[name], 3) == EPERM
-
-
 @both
 def test_the_program_is_one_that_the_kernel_takes(column: int) -> None:
     found = filter_for(calls.MACHINES[column])
