@@ -9,7 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urljoin
 
 import attrs
@@ -33,6 +33,8 @@ MAX_PAGES = 20
 """Of a login in a browser."""
 
 said = msgspec.json.Decoder(logins.Report)
+
+Told = TypeVar("Told", bound=msgspec.Struct)
 
 
 # --- servers -----------------------------------------------------------------------------------------------
@@ -148,7 +150,7 @@ class Running:
     """All that it said."""
     _rest: bytearray = attrs.field(factory=bytearray)
 
-    async def next(self) -> logins.LoginPage | logins.DeviceCode | logins.Done | logins.Failed | None:
+    async def next(self) -> logins.Report | None:
         """What it says next; None when it has ended."""
         with trio.fail_after(WAIT):
             while b"\n" not in self._rest:
@@ -158,23 +160,22 @@ class Running:
                 self._rest += chunk
                 self.heard += chunk
         line, _, self._rest = self._rest.partition(b"\n")
-        told: logins.LoginPage | logins.DeviceCode | logins.Done | logins.Failed = said.decode(line)
+        told: logins.Report = said.decode(line)
+        return told
+
+    async def _next(self, kind: type[Told]) -> Told:
+        told = await self.next()
+        assert isinstance(told, kind), told
         return told
 
     async def page(self) -> logins.LoginPage:
-        told = await self.next()
-        assert isinstance(told, logins.LoginPage), told
-        return told
+        return await self._next(logins.LoginPage)
 
     async def done(self) -> logins.Done:
-        told = await self.next()
-        assert isinstance(told, logins.Done), told
-        return told
+        return await self._next(logins.Done)
 
     async def failed(self) -> str:
-        told = await self.next()
-        assert isinstance(told, logins.Failed), told
-        return told.message
+        return (await self._next(logins.Failed)).message
 
     async def paste(self, url: str) -> None:
         await self.tell.send_all(msgspec.json.encode(logins.Answer(url)) + b"\n")

@@ -226,7 +226,9 @@ def expire(logins: FileLogins, login: Login, *, left: float = -1.0) -> Login:
     return old
 
 
-async def test_fifty_calls_with_an_expired_token_are_one_renewal(tmp_path: Path, url: str) -> None:
+async def test_fifty_calls_with_an_expired_token_are_one_renewal_and_so_are_several_daemons(
+    tmp_path: Path, url: str
+) -> None:
     logins = FileLogins(tmp_path)
     old, shared = expire(logins, await logged_in(tmp_path, url)), ServerLogins(logins)
     found: list[Login | None] = []
@@ -249,11 +251,7 @@ async def test_fifty_calls_with_an_expired_token_are_one_renewal(tmp_path: Path,
     again = await fresh(ServerLogins(logins), "notion", url, rejected=None)
     assert again is not None
     assert await call(url, again.access_token) == "it was you"
-
-
-async def test_several_daemons_at_once_are_one_renewal(tmp_path: Path, url: str) -> None:
-    logins = FileLogins(tmp_path)
-    expire(logins, await logged_in(tmp_path, url))
+    expire(logins, again)
     code = (
         "import sys, trio; from pathlib import Path; from daemon.authorization.guarded_http import fresh;"
         "from daemon.authorization.logins import FileLogins, ServerLogins;"
@@ -275,6 +273,7 @@ async def test_several_daemons_at_once_are_one_renewal(tmp_path: Path, url: str)
     kept = logins.read("notion", url)
     assert kept is not None
     assert said == [kept.access_token.encode()] * 3
+    assert kept.access_token != again.access_token
 
 
 async def test_a_login_that_somebody_else_has_renewed_with_is_over_and_not_tried_again(
@@ -290,7 +289,7 @@ async def test_a_login_that_somebody_else_has_renewed_with_is_over_and_not_tried
             await fresh(ServerLogins(logins), "notion", url, rejected=None)
 
 
-async def test_what_could_not_be_kept_is_not_renewed(
+async def test_what_could_not_be_kept_is_not_renewed_and_a_renewal_that_was_given_up_is_kept_all_the_same(
     tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logins = FileLogins(tmp_path)
@@ -304,14 +303,6 @@ async def test_what_could_not_be_kept_is_not_renewed(
         with pytest.raises(LoginsTrouble):
             await fresh(ServerLogins(logins), "notion", url, rejected=None)
     assert logins.read("notion", url) == old
-    assert await fresh(ServerLogins(logins), "notion", url, rejected=None) is not None
-
-
-async def test_a_renewal_that_was_given_up_is_kept_all_the_same(
-    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    logins = FileLogins(tmp_path)
-    old = expire(logins, await logged_in(tmp_path, url))
     with trio.CancelScope() as scope:
 
         async def given_up(login: Login, client: httpx2.AsyncClient) -> Login:
@@ -335,18 +326,9 @@ URL = "http://127.0.0.1:1/mcp"
 def kept(state: Path, port: int | None) -> FileLogins:
     logins = FileLogins(state)
     endpoint = None if port is None else f"http://127.0.0.1:{port}/revoke"
-    logins.write(
-        "s",
-        Login(
-            url=URL,
-            issuer="i",
-            token_endpoint="t",
-            client_id="c",
-            access_token="access-1",
-            refresh_token="refresh-1",
-            revocation_endpoint=endpoint,
-        ),
-    )
+    place = {"url": URL, "issuer": "i", "token_endpoint": "t", "client_id": "c"}
+    tokens = {"access_token": "access-1", "refresh_token": "refresh-1"}
+    logins.write("s", Login(**place, **tokens, revocation_endpoint=endpoint))
     return logins
 
 
@@ -371,19 +353,12 @@ async def test_it_is_forgotten_whether_or_not_its_authorization_server_can_be_to
     assert found[0].read("s", URL) is None
 
 
-async def test_what_cannot_be_ended_there_is_said_and_forgotten_here(tmp_path: Path) -> None:
-    ended = await end_login(kept(tmp_path, None), "s", URL)
+async def test_a_damaged_login_is_forgotten_and_without_one_nothing_is_made(tmp_path: Path) -> None:
+    logins, state = kept(tmp_path, None), tmp_path / "state"
+    ended = await end_login(logins, "s", URL)
     assert ended == Ended(existed=True, problem="its authorization server cannot end logins")
-
-
-async def test_without_a_login_nothing_happens_and_a_damaged_one_is_forgotten(tmp_path: Path) -> None:
-    logins = kept(tmp_path, None)
     (tmp_path / "logins" / "s.json").write_text("{")
     assert await end_login(logins, "s", URL) == Ended(existed=True, problem="it could not be read")
     assert await end_login(logins, "s", URL) == Ended(existed=False)
-
-
-async def test_for_a_name_of_which_nothing_is_kept_nothing_is_made(tmp_path: Path) -> None:
-    state = tmp_path / "state"
     assert await end_login(FileLogins(state), "mistyped", None) == Ended(existed=False)
     assert not state.exists()

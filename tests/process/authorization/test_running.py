@@ -52,17 +52,8 @@ async def test_the_process_is_told_on_its_stdin_and_gets_no_secret_of_ours(
         oauth=OAuth(client_id="c", client_secret=SECRET, scopes=("a",), redirect_port=1234, device=True),
     )
     async with running(tmp_path) as (runs, _):
-        runs.logins.kept.write(
-            "s",
-            Login(
-                url="https://mcp.example/mcp",
-                issuer="i",
-                token_endpoint="t",
-                client_id="c",
-                access_token=SECRET,
-                scope="a b",
-            ),
-        )
+        place = {"url": "https://mcp.example/mcp", "issuer": "i", "token_endpoint": "t", "client_id": "c"}
+        runs.logins.kept.write("s", Login(**place, access_token=SECRET, scope="a b"))
         runs.logins.want("s", "c d")
         run = await runs.join(wanted)
         assert SECRET not in repr(run)

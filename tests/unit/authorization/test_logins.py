@@ -141,9 +141,9 @@ def test_the_first_bearer_challenge_counts(header: str, challenge: Challenge | N
     assert bearer_challenge(header) == challenge
 
 
-@pytest.mark.parametrize("scope", ["a\tb", "a  b", "ä", "a\x1b[2J", "x" * (MAX_SCOPE + 1), r"a\"b"])
-def test_a_scope_that_has_another_form_is_not_asked_for(scope: str) -> None:
-    assert bearer_challenge(f'Bearer scope="{scope}"') == Challenge()
+def test_a_scope_that_has_another_form_is_not_asked_for() -> None:
+    for scope in ("a\tb", "a  b", "ä", "a\x1b[2J", "x" * (MAX_SCOPE + 1), r"a\"b"):
+        assert bearer_challenge(f'Bearer scope="{scope}"') == Challenge(), scope
 
 
 def test_more_than_a_header_may_hold_is_not_read() -> None:

@@ -74,13 +74,6 @@ def test_the_url_of_the_store_may_come_from_outside() -> None:
         assert found.state.url == url
 
 
-def test_a_file_is_loaded_with_its_neighbours(tmp_path: Path) -> None:
-    (tmp_path / "key").write_text("k3y-from-file\n")
-    path = tmp_path / "mcpd.json"
-    path.write_text('{"mcpServers": {"s": {"command": "x", "env": {"A": "${file:key}"}}}} // end')
-    assert load(path, {}).mcp_servers["s"].env == {"A": "k3y-from-file"}
-
-
 def test_a_fault_within_an_entry_is_that_servers_alone_unless_it_is_read_strictly(tmp_path: Path) -> None:
     path = tmp_path / "mcpd.json"
     entries: dict[str, object] = {
@@ -122,11 +115,6 @@ def test_a_missing_file_says_where_it_was_looked_for_and_how_to_make_one(tmp_pat
     assert f'write {{"mcpServers": {{}}}} to {path}' in text
 
 
-def test_a_directory_is_no_configuration(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
-        load(tmp_path, {})
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -142,15 +130,17 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path, content: bytes, messa
     with pytest.raises(ConfigError) as caught:
         load(path, {})
     assert [fault.message for fault in caught.value.faults] == [message]
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        load(tmp_path, {})
 
 
-@pytest.mark.parametrize(
-    ("cwd", "found"), [("sub", "/etc/mcpd/sub"), ("..", "/etc/mcpd/.."), ("/srv", "/srv"), (None, None)]
-)
-def test_the_directory_of_a_server_begins_at_the_configurations(cwd: str | None, found: str | None) -> None:
-    server = {"command": "x"} if cwd is None else {"command": "x", "cwd": cwd}
-    config = parse(json.dumps({"mcpServers": {"s": server}}), source="/etc/mcpd/mcpd.json", environ={})
-    assert config.mcp_servers["s"].cwd == found
+def test_the_directory_of_a_server_begins_at_the_configurations() -> None:
+    wanted = {"sub": "/etc/mcpd/sub", "..": "/etc/mcpd/..", "/srv": "/srv"}
+    entries = {f"s{at}": {"command": "x", "cwd": cwd} for at, cwd in enumerate(wanted)} | {
+        "s": {"command": "x"}
+    }
+    config = parse(json.dumps({"mcpServers": entries}), source="/etc/mcpd/mcpd.json", environ={})
+    assert [server.cwd for server in config.mcp_servers.values()] == [*wanted.values(), None]
 
 
 def test_a_pipe_that_nobody_writes_into_is_not_waited_for_and_one_with_a_writer_is_read(tmp_path: Path) -> None:

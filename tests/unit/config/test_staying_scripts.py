@@ -152,17 +152,16 @@ def test_a_server_or_category_of_that_name_keeps_it(tmp_path: Path, section: str
     path = written(tmp_path, {**said, section: {**said.get(section, {}), "script": entry}}, good=GOOD)
     config = load(path, {})
     assert all(server.type is TransportType.STDIO for server in config.mcp_servers.values())
-    (fault,) = faults_of(path)
-    assert fault == ("scripts: no script is a tool while a server or category is named script: rename that one")
+    why = "no script is a tool while a server or category is named script: rename that one"
+    assert faults_of(path) == [f"scripts: {why}"]
 
 
 def test_without_the_extra_no_script_is_a_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     path = written(tmp_path, good=GOOD)
     assert "script" not in load(path, {}).mcp_servers
-    assert faults_of(path) == [
-        "scripts: no script is a tool without the extra: pip install 'mcpd-supervisor[code]'"
-    ]
+    why = "no script is a tool without the extra: pip install 'mcpd-supervisor[code]'"
+    assert faults_of(path) == [f"scripts: {why}"]
 
 
 def test_a_directory_of_another_purpose_is_not_read(tmp_path: Path) -> None:
@@ -196,8 +195,8 @@ def test_another_text_is_another_form_for_trust_and_the_same_text_is_not(tmp_pat
     assert forms.change(Kind.TOOL, was, now) == {"members": ["_meta"]}
 
 
-@pytest.mark.parametrize(("head", "call"), [("async def", "await main"), ("def", "main")])
-def test_the_code_ends_with_a_call_of_main_and_keeps_its_lines(tmp_path: Path, head: str, call: str) -> None:
-    text = f'"""Does."""\n{head} main(a: int): return a'
-    code, _ = load(written(tmp_path, x=text), {}).mcp_servers["script"].scripts["x"]
-    assert code == f"{text}\n{call}(**_mcpd_arguments)"
+def test_the_code_ends_with_a_call_of_main_and_keeps_its_lines(tmp_path: Path) -> None:
+    for head, call in (("async def", "await main"), ("def", "main")):
+        text = f'"""Does."""\n{head} main(a: int): return a'
+        code, _ = load(written(tmp_path, x=text), {}).mcp_servers["script"].scripts["x"]
+        assert code == f"{text}\n{call}(**_mcpd_arguments)"

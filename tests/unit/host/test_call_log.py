@@ -50,26 +50,17 @@ def lines() -> Iterator[list[str]]:
     logger.remove(sink)
 
 
-async def test_each_call_is_told_with_session_label_latency_and_outcome(
-    nursery: trio.Nursery, lines: list[str]
+async def test_each_call_is_told_with_session_label_latency_and_outcome_the_last_when_the_daemon_ends(
+    lines: list[str],
 ) -> None:
     log = CallLogger(RecentCalls(lambda: NOW))
-    nursery.start_soon(log.run)
-    log.note((caller(7), None, "fs/read_file", 0.0123, "ok", "", "", NOW, ""))
-    log.note((caller(8), None, "git/git_log", 1.5, "UpstreamTimeout", "", "", NOW, ""))
-    assert not lines, "noting only notes"
-    await until(lambda: len(lines) == 2, every=EVERY_SECONDS / 10)
-    assert lines == ["7 fs/read_file 0.0123 ok", "8 git/git_log 1.5 UpstreamTimeout"]
-    log.note((caller(7), None, "fs/write_file", 0, "ok", "", "", NOW, ""))
-    await until(lambda: len(lines) == 3, every=EVERY_SECONDS / 10)
-
-
-async def test_the_last_calls_are_written_when_the_daemon_ends(lines: list[str]) -> None:
-    log = CallLogger(RecentCalls(lambda: NOW))
     async with beside(log.run):
-        await trio.testing.wait_all_tasks_blocked()
-        log.note((caller(1), None, "a/b", 0.001, "ok", "", "", NOW, ""))
-    assert lines == ["1 a/b 0.001 ok"]
+        log.note((caller(7), None, "fs/read_file", 0.0123, "ok", "", "", NOW, ""))
+        log.note((caller(8), None, "git/git_log", 1.5, "UpstreamTimeout", "", "", NOW, ""))
+        assert not lines, "noting only notes"
+        await until(lambda: len(lines) == 2, every=EVERY_SECONDS / 10)
+        log.note((caller(7), None, "a/b", 0.001, "ok", "", "", NOW, ""))
+    assert lines == ["7 fs/read_file 0.0123 ok", "8 git/git_log 1.5 UpstreamTimeout", "7 a/b 0.001 ok"]
 
 
 async def test_a_machine_without_a_thread_to_spare_costs_time_and_no_line(
@@ -105,32 +96,25 @@ async def test_what_gathers_has_a_bound_and_the_newest_is_kept(
     assert lines[-1].startswith("44 ")
 
 
-async def test_each_call_is_handed_on_with_who_made_it_when_it_ended_and_where_it_went(
+async def test_the_last_thousand_calls_are_handed_on_with_who_made_them_when_they_ended_and_where_they_went(
     nursery: trio.Nursery,
 ) -> None:
     recent = RecentCalls(lambda: NOW)
-    log = CallLogger(recent)
+    log, one = CallLogger(recent), caller(7)
     nursery.start_soon(log.run)
-    log.note((caller(7), "project", "files/read", 0.5, "Busy", "fs", "read", NOW, "no"))
-    log.note((caller(7), None, "search-tools", 0.1, "ok", "", "", NOW + 0.1, ""))
+    log.note((one, "project", "files/read", 0.5, "Busy", "fs", "read", NOW, "no"))
+    log.note((one, None, "search-tools", 0.1, "ok", "", "", NOW + 0.1, ""))
     await recent.newest.wait_until(lambda number: number == 2)
     assert recent.after(0) == [
         (1, RecentCall(NOW, 7, "project", "agent 1", "", "fs", "read", 0.5, "Busy", "", "no")),
         (2, RecentCall(NOW + 0.1, 7, None, "agent 1", "", "", "search-tools", 0.1, "ok")),
     ]
-
-
-async def test_the_last_thousand_are_handed_on(nursery: trio.Nursery) -> None:
-    recent = RecentCalls(lambda: NOW)
-    log, one = CallLogger(recent), caller(1)
     for number in range(KEPT + 5):
         log.note((one, None, str(number), 0, "ok", "", "", NOW, ""))
-    nursery.start_soon(log.run)
-    await recent.newest.wait_until(lambda number: number == KEPT + 5)
+    await recent.newest.wait_until(lambda number: number == KEPT + 7)
     found = recent.after(0)
-    assert [number for number, _ in found] == list(range(6, KEPT + 6))
-    assert [call.tool for _, call in found] == [str(number) for number in range(5, KEPT + 5)]
-    assert [number for number, _ in recent.after(KEPT + 3)] == [KEPT + 4, KEPT + 5]
+    assert [(number, call.tool) for number, call in found] == [(n + 3, str(n)) for n in range(5, KEPT + 5)]
+    assert [number for number, _ in recent.after(KEPT + 5)] == [KEPT + 6, KEPT + 7]
 
 
 CALL = "INFO    [session=7] call fs/read 12.3 ms ok"
