@@ -113,6 +113,8 @@ _IDLE_SELECTOR = (
 _IDLE_BLANK = "\\u2800(?!(?<=[\\u2801-\\u28ff]\\u2800)(?=[\\u2801-\\u28ff]))"
 
 
+# Compiled on first use, which plain text never reaches: each would add milliseconds to every start.
+@cache
 def _hidden(*kept: int, more: str = "") -> re.Pattern[str]:
     plain = _class(*_without(HIDDEN, *range(JOINERS[0], JOINERS[1] + 1), BLANK, *kept))
     return re.compile(f"{plain}|{_IDLE_JOINER}|{_IDLE_SELECTOR}|{_IDLE_BLANK}{more}")
@@ -122,18 +124,10 @@ def _hidden(*kept: int, more: str = "") -> re.Pattern[str]:
 _TAB, _LINE_FEED, _RETURN = map(ord, "\t\n\r")
 
 
-# Compiled on first use, which plain text never reaches: each would add milliseconds to every start.
-@cache
-def _hidden_anywhere() -> re.Pattern[str]:
-    return _hidden()
-
-
-@cache
 def _hidden_in_lines() -> re.Pattern[str]:
     return _hidden(_TAB, _LINE_FEED)
 
 
-@cache
 def _hidden_in_prose() -> re.Pattern[str]:
     return _hidden(_TAB, _LINE_FEED, _RETURN, more="|\r(?!\n)")
 
@@ -142,7 +136,7 @@ def visible(text: str, *, lines: bool = False) -> str:
     r"""Spell out hidden characters for terminals and logs: `\x1b`, `\u202e`. With `lines`, LF and tabs stay."""
     if text.isascii() and text.isprintable():
         return text
-    pattern = _hidden_in_lines() if lines else _hidden_anywhere()
+    pattern = _hidden_in_lines() if lines else _hidden()
     return pattern.sub(lambda found: "".join(map(_spelt, found[0])), text)
 
 
@@ -174,7 +168,7 @@ def document(value: object) -> str:
 def json_line(value: object) -> str:
     r"""JSON on one line with hidden characters as `\uXXXX`."""
     text = json.dumps(value, ensure_ascii=False)
-    return text if text.isascii() and text.isprintable() else _hidden_anywhere().sub(_in_json, text)
+    return text if text.isascii() and text.isprintable() else _hidden().sub(_in_json, text)
 
 
 def _in_json(found: re.Match[str]) -> str:

@@ -73,22 +73,15 @@ writer.tell_event(Event(kind=EventKind.OVERLOADED, server="git", instance="x", s
 """Two events, of which one has no line of its own."""
 
 
-def test_a_question_that_was_refused_is_told_in_any_style_once() -> None:
+def test_a_question_that_was_refused_is_told_in_any_style_once_and_no_good_event_among_warnings() -> None:
     [line] = logged("text", UNSAFE).splitlines()
     assert line.endswith("WARNING [server=git] 1 question refused, shown to no user: its url is none")
     first, second = records(UNSAFE)
     assert [first["event"], "session" in first, second["event"]] == ["question-refused", False, "overloaded"]
     assert [second[each] for each in ("server", "instance", "session", "run")] == ["git", "x", "ci", 3]
-
-
-def test_where_only_warnings_are_logged_only_bad_events_are() -> None:
-    code = f"""
-writer.close()
-writer = logs.configure("json", "WARNING", redact)
-{UNSAFE}
-writer.tell_event(Event(kind=EventKind.READY, server="git", number=3))
-"""
-    assert [each["event"] for each in records(code)] == ["question-refused", "overloaded"]
+    ready = 'writer.tell_event(Event(kind=EventKind.READY, server="git", number=3))'
+    told = records(f'writer.close()\nwriter = logs.configure("json", "WARNING", redact)\n{UNSAFE}\n{ready}')
+    assert [each["event"] for each in told] == ["question-refused", "overloaded"]
 
 
 def test_text_is_for_people() -> None:
@@ -131,14 +124,10 @@ except KeyError:
 
 
 def test_a_line_about_a_server_loses_what_that_server_was_given() -> None:
-    said = logged(
-        "text",
-        """
-redact.of("a").learn(["sunshine"])
-for server in ("a", "b"):
-    logger.bind(server=server).info("likes sunshine")
-""",
+    code = (
+        'redact.of("a").learn(["sunshine"])\nfor each in "ab": logger.bind(server=each).info("likes sunshine")'
     )
+    said = logged("text", code)
     assert "[server=a] likes [redacted]" in said
     assert "[server=b] likes sunshine" in said
 
@@ -187,7 +176,7 @@ SECRETS = [
     "canary ☃ é",
     "(canary)[.*]+",
     'canary "quoted"',
-    "canary\\back\\slash",
+    "canary\\b\\slash",
     "c\tanary",
 ]
 """Values with everything that a format might write differently."""
@@ -339,10 +328,14 @@ os.write(2, b"to stderr\\n")
 """
 
 
+def log_written(path: Path) -> subprocess.CompletedProcess[bytes]:
+    words = [sys.executable, "-c", WRITES, str(path)]
+    return subprocess.run(words, env=environment(), timeout=PATIENCE, check=False, capture_output=True)
+
+
 def test_it_is_private_of_bounded_size_and_has_stderr(tmp_path: Path) -> None:
     path = tmp_path / "state" / "daemon.log"
-    ran = subprocess.run([sys.executable, "-c", WRITES, path], env=environment(), timeout=PATIENCE, check=False)
-    assert ran.returncode == 0
+    assert log_written(path).returncode == 0
     assert path.read_text() == "second\nto stderr\n"
     assert logs.previous(path).read_text().startswith("first\nxxx")
     assert {path.stat().st_mode & 0o777, logs.previous(path).stat().st_mode & 0o777} == {0o600}
@@ -351,13 +344,7 @@ def test_it_is_private_of_bounded_size_and_has_stderr(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["link", "pipe", "directory"])
 def test_what_is_no_file_is_refused_in_its_place(tmp_path: Path, kind: str) -> None:
     place(tmp_path / "daemon.log", kind)
-    ran = subprocess.run(
-        [sys.executable, "-c", WRITES, tmp_path / "daemon.log"],
-        env=environment(),
-        timeout=PATIENCE,
-        check=False,
-        capture_output=True,
-    )
+    ran = log_written(tmp_path / "daemon.log")
     assert ran.returncode == 1
     assert b"is not a regular file: remove it" in ran.stderr
     assert not (tmp_path / "else").exists()
@@ -402,8 +389,7 @@ def test_an_entry_has_fields_to_look_it_up_by(sockets: Path, monkeypatch: pytest
 def test_nobody_forges_a_field_with_a_name_of_two_lines() -> None:
     hostile = Event(kind=EventKind.STARTED, server="git\nMCPD_CAUSE=none\nPRIORITY=0")
     told = fields(logs.entry(hostile))
-    assert "MCPD_CAUSE" not in told
-    assert told["PRIORITY"] == "6"
+    assert (told["PRIORITY"], "MCPD_CAUSE" in told) == ("6", False)
 
 
 def test_without_a_journal_and_with_a_full_one_nothing_waits_and_an_event_needs_no_descriptor(

@@ -1,4 +1,4 @@
-"""What a login says of authorization servers that lie, fail or answer nonsense, without a secret."""
+"""Authorization servers that lie, fail or answer nonsense, without a secret; and the device flow."""
 
 import json
 from typing import Any
@@ -6,13 +6,16 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import httpx2
 import pytest
+import trio
+import trio.testing
 
-from daemon.authorization.login import LoginFlow
+from daemon.authorization.login import DeviceAnswer, LoginFlow, authorize, granted
 from daemon.authorization.logins import DeviceCode, Login, LoginPage, NoLogin, Wish
 from daemon.authorization.redirect import Redirect
 from daemon.config.config_model import OAuth
 from tests.unit.authorization import test_machine_login as machine
 from tests.unit.authorization.test_machine_login import ORIGIN, RESOURCE, SERVER, URL, Site
+from tests.unit.cases import cases
 
 METADATA = {
     **machine.METADATA,
@@ -141,3 +144,81 @@ async def test_a_client_id_metadata_document_is_used_where_it_is_taken() -> None
 async def test_a_secret_that_came_without_a_word_on_its_use_is_shown_as_the_specification_says() -> None:
     login, _ = await log_in({"/register": {"client_id": "id", "client_secret": "s"}})
     assert login.auth_method == "client_secret_basic"
+
+
+ANSWER = {
+    "device_code": "canary",
+    "user_code": "WDJB-MJHT",
+    "verification_uri": "https://login.example/device",
+    "verification_uri_complete": "https://login.example/device?user_code=WDJB-MJHT",
+    "expires_in": 60,
+}
+
+
+def client(*answers: Any) -> httpx2.AsyncClient:
+    """A client of a token endpoint that answers so, one after the other: an object, or an exception."""
+    left = list(answers)
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        told = left.pop(0)
+        if isinstance(told, Exception):
+            raise told
+        return httpx2.Response(400 if "error" in told else 200, json=told)
+
+    return httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
+
+
+async def begun(answer: dict[str, Any], *, status: int = 200) -> DeviceAnswer:
+    transport = httpx2.MockTransport(lambda _: httpx2.Response(status, content=json.dumps(answer).encode()))
+    async with httpx2.AsyncClient(transport=transport) as asking:
+        return await authorize(asking, "https://login.example/begin", {}, {}, local=False)
+
+
+async def ended(*answers: Any, **answer: Any) -> httpx2.Response:
+    device = await begun({**ANSWER, **answer})
+    async with client(*answers) as asking:
+        return await granted(
+            asking, device, lambda: asking.build_request("POST", "https://login.example/token")
+        )
+
+
+@cases("changed", "why")
+async def test_what_nobody_should_be_shown_is_not(changed: dict[str, Any], why: str) -> None:
+    with pytest.raises(NoLogin, match=why):
+        await begun({**ANSWER, **changed})
+    with pytest.raises(NoLogin, match="HTTP 500"):
+        await begun(ANSWER, status=500)
+
+
+async def test_it_is_asked_every_few_seconds_and_less_often_where_that_is_too_much(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    pending, slow = {"error": "authorization_pending"}, {"error": "slow_down"}
+    answers = pending, slow, httpx2.ConnectError("no"), pending, {"access_token": "x"}
+    response = await ended(*answers, expires_in=99)
+    assert response.status_code == 200
+    assert trio.current_time() == pytest.approx(5 + 5 + 10 + 15 + 15, abs=0.5)
+    assert (await ended({"error": "invalid_grant"})).status_code == 400, "any other end is handed over"
+
+
+@pytest.mark.parametrize(("interval", "seconds"), [(0, 1), (-5, 1), (1e9, 60), (7, 7)])
+async def test_the_interval_has_bounds(
+    autojump_clock: trio.testing.MockClock, interval: float, seconds: float
+) -> None:
+    await ended({"access_token": "x"}, interval=interval, expires_in=99)
+    assert trio.current_time() == pytest.approx(seconds, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("answers", "why"),
+    [
+        ([{"error": "access_denied"}], "was refused"),
+        ([{"error": "expired_token"}], "in time"),
+        ([{"error": "authorization_pending"}] * 20, "in time"),
+    ],
+)
+async def test_a_code_that_nobody_types_or_somebody_refuses_is_no_login(
+    autojump_clock: trio.testing.MockClock, answers: list[Any], why: str
+) -> None:
+    with pytest.raises(NoLogin, match=why):
+        await ended(*answers)

@@ -1,19 +1,25 @@
-"""The shipped examples load, fit the schema and follow our own advice."""
+"""The shipped examples load, fit their schemas and follow our own advice; Kubernetes would take its one."""
 
 import re
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import attrs
-import jsonschema  # type: ignore[import-untyped]
+import jsonschema
+import kubernetes_validate
 import pytest
+import yaml
 
 from daemon.checks.advice import oversights
 from daemon.config.config_model import Config, Share
 from daemon.config.jsonc import decode
+from daemon.config.listen import AccessToken
 from daemon.config.names import read_reference
-from daemon.config.parse import load
+from daemon.config.parse import load, parse
 from daemon.config.schema import json_schema
+from daemon.errors import ConfigError
 from daemon.surfaces.table import SURFACES, chosen
 from tests.unit.cases import rows_of
 
@@ -115,3 +121,90 @@ def test_the_second_profile_of_serena_has_the_eight_categories_and_core_tools_of
     assert sorted(included(config, eight)) == sorted(SERENA_2_1_DESKTOP_APP)
     assert set() < set(profile.core_tools or ()) <= set(SERENA_2_1_DESKTOP_APP)
     assert chosen(config, profile) == "search"
+
+
+Json = dict[str, Any]
+
+MANIFEST = Path(__file__).parents[3] / "config" / "kubernetes.yaml"
+
+OLDEST = "1.29"
+"""The oldest Kubernetes whose schemas the example is held against; the package has the newest it knows."""
+
+SECRETS = "/run/secrets/mcpd"
+
+TOKENS = {"token-team": "0123456789abcdef" * 2, "token-ci": "fedcba9876543210" * 2}
+"""What an operator puts in."""
+
+
+@cache
+def resources() -> list[Json]:
+    return list(yaml.safe_load_all(MANIFEST.read_text()))
+
+
+def resource(kind: str) -> Json:
+    [found] = [each for each in resources() if each["kind"] == kind]
+    return found
+
+
+def container() -> Json:
+    [found] = resource("Deployment")["spec"]["template"]["spec"]["containers"]
+    return dict(found)
+
+
+def configuration(**tokens: str) -> Config:
+    """What mcpd reads in a pod whose operator has put in the tokens."""
+    secret = {**resource("Secret")["stringData"], **(tokens or TOKENS)}
+
+    def mounted(path: Path) -> str:
+        assert str(path.parent) == SECRETS
+        return str(secret[path.name])
+
+    text = resource("ConfigMap")["data"]["mcpd.json"]
+    return parse(text, source="/etc/mcpd/mcpd.json", environ={}, surfaces=SURFACES, read_file=mounted)
+
+
+@pytest.mark.parametrize("version", [OLDEST, kubernetes_validate.latest_version()])
+def test_kubernetes_takes_every_resource(version: str) -> None:
+    for each in resources():
+        kubernetes_validate.validate(each, version, strict=True)
+
+
+def test_mcpd_takes_the_configuration_with_the_secret_beside_it() -> None:
+    config, secret = configuration(), resource("Secret")["stringData"]
+    assert config.state.url == secret["database-url"]
+    http = config.listen.http
+    assert http is not None
+    tokens = (
+        AccessToken(name="team", value=TOKENS["token-team"]),
+        AccessToken(name="ci", value=TOKENS["token-ci"], profiles=("reader",)),
+    )
+    assert http.tokens == tokens
+    assert config.mcp_servers["issues"].headers["Authorization"] == f"Bearer {secret['issues-token']}"
+
+
+def test_tokens_that_nobody_has_replaced_let_nobody_in() -> None:
+    with pytest.raises(ConfigError, match="can be guessed"):
+        configuration(**{name: resource("Secret")["stringData"][name] for name in TOKENS})
+
+
+def test_every_secret_is_used_what_is_mounted_is_there_and_what_is_selected_is_labelled() -> None:
+    text, pod = resource("ConfigMap")["data"]["mcpd.json"], resource("Deployment")["spec"]["template"]
+    assert all(f"${{file:{SECRETS}/{name}}}" in text for name in resource("Secret")["stringData"])
+    mounted = {each["name"]: each["mountPath"] for each in container()["volumeMounts"]}
+    assert mounted["secrets"] == SECRETS
+    assert mounted.keys() == {each["name"] for each in pod["spec"]["volumes"]}
+    for kind in ("Deployment", "PodDisruptionBudget"):
+        assert resource(kind)["spec"]["selector"]["matchLabels"] == pod["metadata"]["labels"]
+    service = resource("Service")["spec"]
+    assert service["selector"] == pod["metadata"]["labels"]
+    assert service["ports"][0]["targetPort"] == container()["ports"][0]["name"]
+
+
+def test_a_balancer_sees_503_before_anything_is_refused() -> None:
+    http, probe = configuration().listen.http, container()["readinessProbe"]
+    assert http is not None
+    assert http.address.endswith(f":{container()['ports'][0]['containerPort']}")
+    assert http.drain > probe["periodSeconds"] * probe["failureThreshold"]
+    assert resource("Deployment")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > http.drain
+    paths = {name: container()[name]["httpGet"]["path"] for name in ("readinessProbe", "livenessProbe")}
+    assert paths == {"readinessProbe": "/readyz", "livenessProbe": "/healthz"}

@@ -1,11 +1,14 @@
-"""What logs leave out."""
+"""What logs leave out, and what is known by its name, its place or its look as a credential."""
 
 import json
+import random
+import string
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from daemon.config import redaction
 from daemon.config.expand import MAX_FILE
 from daemon.config.redaction import MAX_TOKENS, Redactors, secrets, with_doubts
 from daemon.safety.redact import CUT, HIDDEN, MAX_NESTED
@@ -144,3 +147,70 @@ def test_of_the_tokens_of_a_servers_logins_the_latest_are_hidden() -> None:
         redact.hide_login("a", [token])
     assert redact(tokens[0]) == tokens[0]
     assert [redact(each) for each in (*tokens[1:], "another-0123-token")] == [HIDDEN] * (MAX_TOKENS + 1)
+
+
+@cases("text", "random")
+def test_a_credential_has_another_look_than_words(text: str, random: bool) -> None:
+    assert redaction.looks_random(text) is random
+
+
+@cases("args", "found")
+def test_a_credential_is_found_among_arguments_with_its_place(
+    args: list[str], found: list[list[object]]
+) -> None:
+    assert [list(each) for each in redaction.in_arguments(args)] == found
+
+
+@cases("name")
+def test_a_name_says_by_a_word_of_it_that_its_value_is_a_credential(name: str) -> None:
+    assert redaction.names_credential(name)
+
+
+@cases("name")
+def test_a_name_that_only_looks_like_it_says_nothing(name: str) -> None:
+    assert not redaction.names_credential(name)
+
+
+@cases("text", "told")
+def test_a_credential_is_found_in_what_lists_names_and_values(text: str, told: list[str]) -> None:
+    assert list(redaction.in_pairs(text)) == told
+
+
+@cases("value", "named", "common")
+def test_what_may_be_anybodys_word_depends_on_the_name_that_it_stands_under(
+    value: str, *, named: bool, common: bool
+) -> None:
+    assert redaction.may_be_common(value, named=named) is common
+
+
+DRAWN = 500
+"""Passwords of each kind: always the same ones."""
+
+ALNUM = string.ascii_letters + string.digits
+FEW = 0.02
+"""The share of them that may look like words."""
+
+
+@cases("value")
+def test_what_people_configure_is_a_setting(value: str) -> None:
+    assert redaction.is_setting(value)
+
+
+@cases("value")
+def test_what_nobody_can_tell_from_a_password_is_none(value: str) -> None:
+    assert not redaction.is_setting(value)
+
+
+@pytest.mark.parametrize("length", [12, 16, 20, 40])
+@pytest.mark.parametrize(
+    "characters",
+    [
+        *(ALNUM + more for more in (string.punctuation, "!@#$%^&*", "", "-_", "+/")),
+        *(string.ascii_lowercase, string.ascii_lowercase + string.digits, string.ascii_letters),
+        string.hexdigits[:16],
+    ],
+)
+def test_hardly_a_password_that_was_drawn_by_lot_looks_like_a_setting(characters: str, length: int) -> None:
+    draw = random.Random(length)
+    drawn = ["".join(draw.choices(characters, k=length)) for _ in range(DRAWN)]
+    assert sum(map(redaction.is_setting, drawn)) <= FEW * DRAWN
