@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import httpx2
@@ -326,8 +327,8 @@ URL = "http://127.0.0.1:1/mcp"
 def kept(state: Path, port: int | None) -> FileLogins:
     logins = FileLogins(state)
     endpoint = None if port is None else f"http://127.0.0.1:{port}/revoke"
-    place = {"url": URL, "issuer": "i", "token_endpoint": "t", "client_id": "c"}
-    tokens = {"access_token": "access-1", "refresh_token": "refresh-1"}
+    place: dict[str, Any] = {"url": URL, "issuer": "i", "token_endpoint": "t", "client_id": "c"}
+    tokens: dict[str, Any] = {"access_token": "access-1", "refresh_token": "refresh-1"}
     logins.write("s", Login(**place, **tokens, revocation_endpoint=endpoint))
     return logins
 

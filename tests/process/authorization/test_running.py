@@ -59,7 +59,12 @@ async def test_the_process_is_told_on_its_stdin_and_gets_no_secret_of_ours(
         oauth=OAuth(client_id="c", client_secret=SECRET, scopes=("a",), redirect_port=1234, device=True),
     )
     async with running(tmp_path) as (runs, _):
-        place = {"url": "https://mcp.example/mcp", "issuer": "i", "token_endpoint": "t", "client_id": "c"}
+        place: dict[str, Any] = {
+            "url": "https://mcp.example/mcp",
+            "issuer": "i",
+            "token_endpoint": "t",
+            "client_id": "c",
+        }
         runs.logins.kept.write("s", Login(**place, access_token=SECRET, scope="a b"))
         runs.logins.want("s", "c d")
         run = await runs.join(wanted)

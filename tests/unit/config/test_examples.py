@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import jsonschema
+import jsonschema  # type: ignore[import-untyped]
 import kubernetes_validate
 import pytest
 import yaml
