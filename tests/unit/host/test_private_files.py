@@ -159,6 +159,7 @@ def test_a_holder_that_lives_or_that_nobody_knows_is_named_at_once(
     path = tmp_path / "lock"
     first, second = (os.open(path, os.O_RDWR | os.O_CREAT) for _ in range(2))
     try:
+        os.pwrite(first, b"the pid of an earlier one\n", 0)
         assert private_files.take(first) is None
         assert private_files.take(second) == str(os.getpid())
         os.ftruncate(first, 0)
