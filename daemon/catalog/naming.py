@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import count
 from math import inf
+from typing import Any
 from urllib.parse import quote, unquote
 
 import attrs
@@ -506,12 +506,18 @@ def with_uris(name: Callable[[str], str], paths: Iterable[str], raw: bytes | mem
 
 def renamed_at(raw: bytes, path: Sequence[str], name: Callable[[str], str]) -> bytes:
     """Apply `name` to the text at one path in raw JSON, as `with_uris` does."""
-    with suppress(*UNREADABLE, KeyError):
+    return msgspec.json.encode(_renamed(Raw(raw), path, name))
+
+
+def _renamed(raw: Raw, path: Sequence[str], name: Callable[[str], str]) -> object:
+    """The value with its text renamed; what is not on the path stays raw, so the whole is encoded once."""
+    try:
         if not path:
-            return msgspec.json.encode(name(decode_text(raw)))
+            return name(decode_text(raw))
         if path[0] == "*":
-            return b"[%b]" % b",".join(renamed_at(bytes(each), path[1:], name) for each in _decode_many(raw))
-        members = decode_members(raw)
-        members[path[0]] = Raw(renamed_at(bytes(members[path[0]]), path[1:], name))
-        return msgspec.json.encode(members)
-    return raw
+            return [_renamed(each, path[1:], name) for each in _decode_many(raw)]
+        members: dict[str, Any] = decode_members(raw)
+        members[path[0]] = _renamed(members[path[0]], path[1:], name)
+    except (*UNREADABLE, KeyError):
+        return raw
+    return members
