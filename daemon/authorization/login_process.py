@@ -37,6 +37,7 @@ from daemon.authorization.redirect import Redirect, listen
 from daemon.config.expand import read_file
 from daemon.config.login_keys import AuthType
 from daemon.host.sockets import reason
+from daemon.processes import proc
 from daemon.protocol import decoded
 
 EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
@@ -47,8 +48,8 @@ OF_CURVES = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}  
 
 
 ADVICE = {
-    AuthType.CLIENT_CREDENTIALS: "correct clientId and its secret or key, or have this client allowed there",
-    AuthType.ENTERPRISE_MANAGED: "correct clientId and clientSecret, or have such grants allowed there",
+    AuthType.CLIENT_CREDENTIALS: "correct clientId and its secret or key, or allow this client there",
+    AuthType.ENTERPRISE_MANAGED: "correct clientId and clientSecret, or allow such grants there",
     AuthType.WORKLOAD_IDENTITY: "see that tokenFile holds a current token for this audience",
 }  # after a refusal
 
@@ -94,7 +95,7 @@ class _ByPlatform(IdentityAssertionOAuthProvider):
 class MachineLogin(login.SdkLogin):
     """A login without a user."""
 
-    _advice = "have this client allowed there"
+    _advice = "allow this client there"
     _issuer = ""
 
     def __init__(self, wish: MachineWish, client: httpx2.AsyncClient) -> None:
@@ -302,6 +303,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    proc.hide()
     # The SDK logs failures with the answers of the authorization server.
     logging.disable()
     try:

@@ -1,7 +1,4 @@
-"""The daemon's own process: its limits and attributes, those that children inherit, and unused memory.
-
-The servers of the same user cannot read a process that is not dumpable (prctl(2), PR_SET_DUMPABLE).
-"""
+"""The daemon's own process: its limits and attributes, those that children inherit, and unused memory."""
 
 from __future__ import annotations
 
@@ -18,7 +15,6 @@ from loguru import logger
 from daemon.processes import marks, proc
 
 PR_SET_PDEATHSIG = 1
-PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 
 OOM_SCORE = 500
@@ -48,7 +44,7 @@ def take_charge(environ: Mapping[str, str], parent: int = 0) -> None:
     _raise_files()
     if environ.get(OPEN) == "1":
         logger.warning("{}=1 is set: servers can read the daemon's memory and environment", OPEN)
-    elif not _prctl(PR_SET_DUMPABLE, 0):
+    elif not proc.hide():
         logger.warning(
             "prctl failed ({}): servers can read the daemon's memory", os.strerror(ctypes.get_errno())
         )
@@ -58,13 +54,13 @@ def take_charge(environ: Mapping[str, str], parent: int = 0) -> None:
 
 def end_with(parent: int) -> None:
     """Make this process end with its `parent`, or now if that has ended (prctl(2), PR_SET_PDEATHSIG)."""
-    if _prctl(PR_SET_PDEATHSIG, signal.SIGTERM) and os.getppid() != parent:
+    if proc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM) and os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
 def adopt_orphans() -> None:
     """Make this process the parent of descendants whose own parent ends (prctl(2), PR_SET_CHILD_SUBREAPER)."""
-    if not _prctl(PR_SET_CHILD_SUBREAPER, 1):
+    if not proc.prctl(PR_SET_CHILD_SUBREAPER, 1):
         logger.warning("cannot become a child subreaper: {}", os.strerror(ctypes.get_errno()))
 
 
@@ -133,10 +129,6 @@ def _limit(kind: int, soft: int, hard: int, otherwise: str) -> bool:
         logger.warning("cannot set a resource limit ({}): {}", error, otherwise)
         return False
     return True
-
-
-def _prctl(option: int, value: int) -> bool:
-    return bool(ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) == 0)
 
 
 class _Account(ctypes.Structure):

@@ -1,4 +1,4 @@
-"""The only reader of /proc: processes, sockets, locks and limits; None for whatever cannot be read.
+"""The only reader of /proc: processes, sockets, locks and limits; None for what cannot be read; and prctl(2).
 
 A hidden process (hidepid, systemd's ProtectProc=) seems not to exist; `exists` tells. The kernel always shows a
 process its own children and their limits.
@@ -16,7 +16,12 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+from daemon.kit.later import later
 from daemon.kit.wording import KIB
+
+ctypes = later("ctypes")
+
+PR_SET_DUMPABLE = 4
 
 RLIMIT_LOCKS = 10
 """The resource limit that carries a server's mark (asm-generic/resource.h); Python has no name for it."""
@@ -37,6 +42,16 @@ _HIDDEN = "?"
 _STATE, _PARENT, _STARTED = 0, 1, 19
 _TIMES, _ARGUMENTS = slice(11, 15), slice(45, 47)
 """The positions of fields after the name (proc(5), /proc/PID/stat)."""
+
+
+def prctl(option: int, value: int) -> bool:
+    """Set an attribute of this process; false if it fails, with `ctypes.get_errno()`."""
+    return bool(ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) == 0)
+
+
+def hide() -> bool:
+    """Keep servers of the same user from reading this process's memory and environment; false if it fails."""
+    return prctl(PR_SET_DUMPABLE, 0)
 
 
 class Process(NamedTuple):

@@ -30,6 +30,7 @@ import msgspec
 from msgspec import Raw
 
 from daemon.kit.later import later
+from daemon.processes import proc
 
 monty: Any = later("pydantic_monty")  # 10 MB, which the daemon does not need
 
@@ -246,6 +247,7 @@ def _words(error: Any, code: str) -> tuple[str, str]:
 
 def main() -> None:
     """Run scripts until stdin ends."""
+    proc.hide()
     sysconfig.get_config_vars()  # which the interpreter's package reads: its first call is for one thread alone
     with socket.socket(fileno=0) as control:
         while received := socket.recv_fds(control, 1, 1, socket.MSG_CMSG_CLOEXEC)[1]:

@@ -15,7 +15,7 @@ import re2
 
 from daemon.errors import InvalidArguments
 from daemon.kit.later import later
-from daemon.processes import marks
+from daemon.processes import marks, proc
 from daemon.processes.children import THIS_CODE
 
 jq = later("jq")  # of an extra
@@ -50,6 +50,7 @@ def search(text: bytes, room: int, pattern: str | None, program: str | None) -> 
 
 
 if __name__ == "__main__":
+    proc.hide()
     room, pattern, program = json.loads(sys.stdin.buffer.readline())
     compiled, offset = jq.compile if program else None, 0
     for limit, most in (

@@ -3,6 +3,7 @@
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,29 @@ core = resource.prlimit(0, resource.RLIMIT_CORE)[0]
 tell([prctl(3, 0, 0, 0, 0), adopting.value, core, marks.strays() == [stray]])  # 3: PR_GET_DUMPABLE
 """
     assert told_by(script) == [0, 1, 0, True]
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["daemon.scripting.runner", "daemon.scripting.text_search", "daemon.authorization.login_process"],
+)
+def test_servers_of_the_same_user_cannot_read_the_daemons_other_processes(module: str) -> None:
+    # 3: PR_GET_DUMPABLE
+    script = f"""
+import ctypes, runpy
+try:
+    runpy.run_module({module!r}, run_name="__main__")
+finally:
+    print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))
+"""
+    ours, theirs = socket.socketpair()
+    ours.close()
+    with theirs:
+        program = [sys.executable, "-c", script]
+        done = subprocess.run(
+            program, stdin=theirs.fileno(), capture_output=True, timeout=PATIENCE, check=False
+        )
+    assert done.stdout == b"0\n", done.stderr
 
 
 def test_a_child_that_was_there_before_is_nobodys_business() -> None:
