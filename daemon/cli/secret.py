@@ -21,15 +21,16 @@ from daemon.setup.moved_secrets import references
 
 def secret(options: argparse.Namespace) -> int:
     """Store, list or remove secrets of the keyring."""
-    name, present = "".join(options.name), read_present(config_file(os.environ))
-    if len(options.name) != (options.action != "list"):  # perhaps by the value, which is not to be shown
+    action, name = options.action or "list", "".join(options.name)
+    present = read_present(config_file(os.environ))
+    if len(options.name) != (action != "list"):  # perhaps by the value, which is not to be shown
         raise UsageError("write `mcpd secret list`, `mcpd secret remove NAME` or `mcpd secret set NAME <FILE`")
-    if options.action == "list":
+    if action == "list":
         _list(present, as_json=options.json)
         return 0
-    is_variable = options.action == "remove" and name in present.variables
+    is_variable = action == "remove" and name in present.variables
     by = _users(present, name, references if is_variable else in_keyring)
-    if options.action == "set":
+    if action == "set":
         say(
             _set(keyring.checked(name)),
             *(f"`mcpd restart {server}` gives {server} the new value" for server in by),
@@ -71,8 +72,10 @@ def _list(present: Present, *, as_json: bool) -> None:
     if as_json:
         keys = ("name", "where", "servers")
         print(document({"secrets": [dict(zip(keys, row, strict=True)) for row in rows]}))
-    else:
+    elif rows:
         say(*(f"{name}: {where or 'not there'}; {', '.join(by) or 'not used'}" for name, where, by in rows))
+    else:
+        say("there is no secret: `mcpd secret set NAME` stores one")
 
 
 def _users(present: Present, name: str, named_in: Callable[[object], list[str]] = in_keyring) -> list[str]:

@@ -110,5 +110,6 @@ _ACTIONS_OF = {**dict.fromkeys(("dry_run", "linger", "now", "yes"), ("install",)
 
 def service_action(options: argparse.Namespace) -> int:
     """Install, remove or show the systemd service."""
+    options.action = options.action or "status"
     check_flags(options, _ACTIONS_OF)
     return _ACTIONS[options.action](options)

@@ -84,14 +84,14 @@ COMMANDS = {
     "edit": f"cli.editing:edit files=FILE* --no-reload --config:F {_within(UP_SECONDS)}",
     "remove": "cli.add:remove servers=SERVER+ --no-reload --dry-run ~--yes --config:F"
     f" --control:P --timeout:SECONDS={CHANGE_SECONDS}",
-    "secret": "cli.secret:secret action=set|list|remove name=NAME* --yes --json",
+    "secret": "cli.secret:secret action=set|list|remove? name=NAME* --yes --json",
     "pin": f"cli.editing:pin servers=SERVER* --all {_TRIED} --timeout:SECONDS={UP_SECONDS}",
     "upgrade": "cli.editing:pin servers=SERVER* --all --env:K=V* --header:'K:V'* --yes"
     f" {_TRIED} --timeout:SECONDS={UP_SECONDS}",
     "lock": f"cli.lock:lock servers=SERVER* (--check|--approve) --config:F {_within(UP_SECONDS)}",
     "login": f"cli.login:log_in SERVER --no-browser --device --scope:S {_within(LOGIN_SECONDS)}",
     "logout": f"cli.servers:logout SERVER {_within(LOGOUT_SECONDS)}",
-    "service": "cli.service:service_action action=install|uninstall|status"
+    "service": "cli.service:service_action action=install|uninstall|status?"
     " --dry-run --[no-]linger --[no-]now --yes --json",
     "token": "cli.about:tokens action=show|new|list|confirm|revoke? NAME? --profile:P*"
     f" --console:read|control --workspace:GLOB* --default {_ASKED}",

@@ -46,6 +46,7 @@ def test_a_secret_is_set_from_stdin_listed_with_its_servers_and_removed(
     user: Users, typed: Callable[[bytes], None], capsys: Captured
 ) -> None:
     here = user()
+    assert "`mcpd secret set NAME`" in out_of(capsys, implementation("secret").main([]))
     configure(
         here,
         one={"command": "a", "env": {"T": "${keyring:TOKEN}"}},
