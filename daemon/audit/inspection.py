@@ -142,7 +142,7 @@ def _misfit(chain: CheckedChain, record: StoredRecord | None, ends: float) -> st
     if chain.last and record.prev != chain.digest:
         return f"does not contain the digest of record {chain.last}: one of the two was changed"
     if record.decision == Decision.BEGAN and "lacks" in record.details:
-        return f"the daemon that wrote this had found record {record.details['lacks']} changed or removed"
+        return f"its daemon found record {record.details['lacks']} changed or removed when it started"
     return ""
 
 

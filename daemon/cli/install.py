@@ -130,8 +130,8 @@ def installed_in_words(program: ClientProgram, changes: Sequence[file_plans.File
     if left:
         stays, them = ("stays", "it") if len(left) == 1 else ("stay", "them")
         lines.append(
-            f"  {', '.join(left)} {stays} beside mcpd, which does not have {them} (`mcpd import`), or cannot"
-            f" run {them} (`mcpd status`). When it can, `mcpd install {program.name}` takes {them} over"
+            f"  {', '.join(left)} {stays}: mcpd does not have {them} (`mcpd import` adds {them}) or cannot run"
+            f" {them} (`mcpd status`). Once it can, `mcpd install {program.name}` takes {them} over"
         )
     return lines
 

@@ -104,7 +104,7 @@ def _set_up(options: argparse.Namespace, report: dict[str, Any]) -> int:
     report |= _report(offer)
     if options.dry_run:
         asked = [f"It would ask: {each}" for each in _questions(offer).values()]
-        say(*(asked or ["It would ask nothing: every client has mcpd, and mcpd has every server."]))
+        say(*(asked or ["There is nothing to ask: every client has mcpd, and mcpd has every server."]))
         return 0
     agreed = _asked(options, offer)
     if not _started(options, offer, draft, with_service="service" in agreed):

@@ -213,4 +213,4 @@ def test_heads_are_read_from_messages_of_the_journal_and_from_words() -> None:
 def test_a_daemon_that_found_records_changed_says_so_for_ever_after() -> None:
     found = record(2, Decision.BEGAN, details={"chain": CHAIN, "lacks": 7, "digest": "ab"})
     (fault,) = one(lines_of([began(), found, record(3)]), heads=()).faults
-    assert fault.endswith("line 2: the daemon that wrote this had found record 7 changed or removed")
+    assert fault.endswith("line 2: its daemon found record 7 changed or removed when it started")

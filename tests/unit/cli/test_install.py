@@ -131,7 +131,7 @@ def test_without_a_configuration_of_mcpds_every_server_stays_and_is_named(
     here = user("claude-code")
     assert main(["claude-code"]) == 0
     assert list(servers(here, ".claude.json")) == ["time", "notion", "brave-search", "mcpd"]
-    told = "stay beside mcpd, which does not have them (`mcpd import`), or cannot run them (`mcpd status`)."
+    told = "stay: mcpd does not have them (`mcpd import` adds them) or cannot run them (`mcpd status`)."
     assert told in capsys.readouterr()[0]
 
 
@@ -152,7 +152,7 @@ def test_a_server_that_was_taken_stays_so_when_mcpd_runs_another_version_of_it(
     (here.home / ".claude.json").write_text(json.dumps(anew))
     assert main(["claude-code"]) == 0
     assert servers(here, ".claude.json")["time"] == {"command": "other"}
-    assert "  time stays beside mcpd, which does not have it (`mcpd import`)" in capsys.readouterr()[0]
+    assert "  time stays: mcpd does not have it (`mcpd import` adds it)" in capsys.readouterr()[0]
 
 
 # --- looking and purging -------------------------------------------------------------------------------------
