@@ -135,18 +135,7 @@ def test_several_servers_are_ticked_in_the_table_and_changed_at_once(own: Here, 
         expect(row(page, "off")).to_contain_text("disabled")
 
 
-def test_what_is_refused_is_said_and_kept_as_it_was_typed(own: Here) -> None:
-    page = settings(own, own.signed_in())
-    change(page, "{", "{{")
-    expect(page.get_by_role("alert")).to_contain_text("line 1")
-    expect(page.get_by_role("textbox", name="The entry of")).to_have_value(re.compile("^{{"))
-    assert entry_in(own, "git") == SERVERS["git"]
-    # Only there, and only once.
-    settings(own, page, "notes")
-    expect(page.get_by_role("textbox", name="The entry of")).to_have_value(re.compile("^{\n"))
-
-
-def test_faults_are_shown_while_typing(own: Here) -> None:
+def test_faults_are_shown_while_typing_and_what_is_refused_is_kept_as_it_was_typed(own: Here) -> None:
     page = settings(own, own.signed_in())
     entry = page.get_by_role("textbox", name="The entry of")
     entry.fill(entry.input_value().replace('"env": {', '"start": "never", "env": {'))
@@ -155,6 +144,14 @@ def test_faults_are_shown_while_typing(own: Here) -> None:
     accessible(settled(page))
     entry.fill(entry.input_value().replace('"never"', '"lazy"'))
     expect(page.locator("#entry-faults")).to_have_text("No faults.", timeout=WAIT * 1000)
+    settings(own, page)
+    change(page, "{", "{{")
+    expect(page.get_by_role("alert")).to_contain_text("line 1")
+    expect(page.get_by_role("textbox", name="The entry of")).to_have_value(re.compile("^{{"))
+    assert entry_in(own, "git") == SERVERS["git"]
+    # Only there, and only once.
+    settings(own, page, "notes")
+    expect(page.get_by_role("textbox", name="The entry of")).to_have_value(re.compile("^{\n"))
 
 
 def test_what_somebody_else_has_changed_meanwhile_is_not_overwritten_unseen(own: Here) -> None:
@@ -171,7 +168,7 @@ def test_what_somebody_else_has_changed_meanwhile_is_not_overwritten_unseen(own:
     assert entry_in(own, "git")["env"]["LEVEL"] == "mine"
 
 
-def test_a_server_is_renamed_and_named_back(own: Here) -> None:
+def test_a_server_is_renamed_and_named_back_removed_and_back_with_its_secret(own: Here) -> None:
     page = settings(own, own.signed_in())
     page.get_by_label("New name").fill("code")
     page.get_by_role("button", name="Rename").click()
@@ -180,10 +177,6 @@ def test_a_server_is_renamed_and_named_back(own: Here) -> None:
     page.get_by_role("button", name="Undo").click()
     expect(page).to_have_url(f"{own.address}/servers/git?tab=settings")
     assert entry_in(own, "git") == SERVERS["git"]
-
-
-def test_a_server_is_removed_and_comes_back_with_its_secret(own: Here) -> None:
-    page = settings(own, own.signed_in())
     page.get_by_role("button", name="Remove git").click()
     page.get_by_role("dialog").get_by_role("button", name="Remove").click()
     expect(page).to_have_url(f"{own.address}/servers")
@@ -215,10 +208,17 @@ def test_a_new_secret_is_kept_apart_and_the_old_one_comes_back(own: Here) -> Non
     assert "qX7new9Secret3Vb" in kept.read_text()
 
 
-def test_a_server_that_the_file_has_off_is_switched_on_there(own: Here) -> None:
+def test_a_server_that_is_off_is_switched_on_in_the_file_and_a_form_that_waits_is_sent_once(own: Here) -> None:
     page = settings(own, own.signed_in(), "off")
     press(page, "Enable off", "off is ready")
     assert entry_in(own, "off").get("enabled", True) is True
+    settings(own, page)
+    page.evaluate(_COUNT)
+    page.get_by_role("button", name="Save", exact=True).click()
+    waits = page.get_by_role("button", name="Saving and trying it")
+    expect(waits).to_have_attribute("aria-disabled", "true")
+    waits.click(force=True)
+    assert page.evaluate("window.sent") == 1
 
 
 def test_who_may_only_look_sees_no_entry_and_changes_nothing(own: Here) -> None:
@@ -238,16 +238,6 @@ def _posted(page: Page, path: str) -> int:
         return (await fetch(`/ui${path}`, {method: "POST", body})).status;
     }"""
     return int(page.evaluate(script, path))
-
-
-def test_a_form_that_waits_says_so_and_is_sent_once(own: Here) -> None:
-    page = settings(own, own.signed_in())
-    page.evaluate(_COUNT)
-    page.get_by_role("button", name="Save", exact=True).click()
-    waits = page.get_by_role("button", name="Saving and trying it")
-    expect(waits).to_have_attribute("aria-disabled", "true")
-    waits.click(force=True)
-    assert page.evaluate("window.sent") == 1
 
 
 _COUNT = """() => {

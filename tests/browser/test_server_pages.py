@@ -90,7 +90,7 @@ def test_what_helps_is_said_and_the_worst_comes_first(own: Here) -> None:
     expect(page.get_by_role("heading", level=1)).to_have_text("broken")
 
 
-def test_what_helps_is_a_link_or_a_button_where_it_stands(own: Here) -> None:
+def test_what_helps_is_a_link_or_a_button_where_it_stands_and_what_is_not_well_a_link(own: Here) -> None:
     page = settled(own.signed_in())
     helps = row(page, "broken").locator(".helps")
     helps.get_by_role("button", name="Restart").click()
@@ -98,6 +98,10 @@ def test_what_helps_is_a_link_or_a_button_where_it_stands(own: Here) -> None:
     settled(page)
     helps.get_by_role("button", name="Reload").click()
     expect_words(page, "The configuration was read.\nnothing has changed")
+    page.goto(f"{own.address}/savings")
+    expect(page.locator("#servers-available")).to_contain_text("2 of 3 servers available")
+    page.locator("#servers-available").get_by_role("link", name="broken failed").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("broken")
 
 
 @pytest.mark.parametrize("script", [True, False], ids=["script", "no script"])
@@ -113,15 +117,20 @@ def test_lines_of_a_log_are_searched(own: Here, *, script: bool) -> None:
     expect(lines.first).to_contain_text("a warning")
 
 
-def test_without_a_script_it_is_read_and_used(own: Here) -> None:
+def test_without_a_script_it_is_read_and_used_and_a_place_is_reached(own: Here) -> None:
     page = own.signed_in(java_script_enabled=False)
     page.goto(f"{own.address}/servers/notes?tab=tools")
     expect_words(page, "What it offers")
     expect_words(page, "set_tools")
     press(page, "Refresh tools of notes", "2 tools; as before")
+    page.get_by_role("searchbox", name="Go to").fill("git")
+    page.keyboard.press("Enter")
+    expect(page.locator("#found a").first).to_contain_text("git")
+    page.goto(f"{own.address}/find?q=nothing-has-this-name")
+    expect_words(page, "No server and no tool has this in its name.")
 
 
-def test_with_the_keyboard_alone_a_server_is_found_and_refreshed(own: Here) -> None:
+def test_with_the_keyboard_alone_a_server_is_found_and_refreshed_and_a_place_reached(own: Here) -> None:
     page = settled(own.signed_in())
     _tab_to(page, "notes")
     page.keyboard.press("Enter")
@@ -129,18 +138,6 @@ def test_with_the_keyboard_alone_a_server_is_found_and_refreshed(own: Here) -> N
     _tab_to(page, "Refresh tools")
     page.keyboard.press("Enter")
     expect_words(page, "2 tools; as before")
-
-
-def test_what_is_not_well_is_named_on_every_page(own: Here) -> None:
-    page = own.signed_in()
-    page.goto(f"{own.address}/savings")
-    expect(page.locator("#servers-available")).to_contain_text("2 of 3 servers available")
-    page.locator("#servers-available").get_by_role("link", name="broken failed").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("broken")
-
-
-def test_a_place_is_reached_by_a_few_letters_and_the_keyboard(own: Here) -> None:
-    page = settled(own.signed_in())
     page.keyboard.press("Control+k")
     page.keyboard.type("git_l")
     expect(page.locator("#found a")).to_have_text(["git_log tool of git"])
@@ -152,15 +149,6 @@ def test_a_place_is_reached_by_a_few_letters_and_the_keyboard(own: Here) -> None
     expect(page.locator("#found a")).to_have_text(["Events"])
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("Events")
-
-
-def test_a_place_is_reached_without_a_script(own: Here) -> None:
-    page = own.signed_in(java_script_enabled=False)
-    page.get_by_role("searchbox", name="Go to").fill("git")
-    page.keyboard.press("Enter")
-    expect(page.locator("#found a").first).to_contain_text("git")
-    page.goto(f"{own.address}/find?q=nothing-has-this-name")
-    expect_words(page, "No server and no tool has this in its name.")
 
 
 def _tab_to(page: Page, words: str) -> None:

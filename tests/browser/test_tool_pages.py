@@ -22,7 +22,7 @@ def own(browser: Browser) -> Iterator[Here]:
         yield made
 
 
-def test_a_tool_is_found_as_a_model_finds_it(own: Here) -> None:
+def test_a_tool_is_found_as_a_model_finds_it_and_described_and_shows_that_it_is_called(own: Here) -> None:
     page = own.signed_in()
     page.goto(f"{own.address}/tools")
     page.get_by_label("Search as a model does").fill("reads a file")
@@ -31,17 +31,16 @@ def test_a_tool_is_found_as_a_model_finds_it(own: Here) -> None:
     page.get_by_role("link", name="read", exact=True).click()
     expect(page.get_by_role("heading", level=1)).to_have_text("read")
     expect(page.get_by_role("button", name="Call read")).not_to_have_css("column-gap", "normal")
-
-
-def test_a_description_is_written_and_taken_out_again(own: Here) -> None:
-    page = own.signed_in()
-    page.goto(f"{own.address}/tools/s/read")
     page.get_by_text("Write one of your own").click()
     page.get_by_label("Description for models").fill("Ours & <i>theirs</i>.")
     press(page, "Write it into the configuration", "s/read has that description now")
     assert "Ours & <i>theirs</i>." in own.daemon.config.read_text(encoding="utf-8")
     press(page, "own description again", "s/read has its server's own description now")
     assert "Ours" not in own.daemon.config.read_text(encoding="utf-8")
+    page.get_by_role("button", name="Call read").click()
+    page.evaluate("document.addEventListener('submit', (event) => event.preventDefault())")
+    page.get_by_role("dialog").get_by_role("button", name="Call read").click()
+    expect(page.get_by_role("dialog").get_by_role("button", name="Calling…")).to_be_disabled()
 
 
 def test_what_a_session_has_loaded_is_seen_and_taken_away(own: Here) -> None:
@@ -117,12 +116,3 @@ def test_a_tool_is_called_with_a_form_made_of_its_schema(browser: Browser) -> No
         expect(page.get_by_role("dialog")).to_contain_text("It may destroy something.")
         page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
         expect(page.locator("#messages .message")).to_have_count(0)
-
-
-def test_a_call_that_takes_long_shows_that_it_is_under_way(own: Here) -> None:
-    page = own.signed_in()
-    page.goto(f"{own.address}/tools/s/read")
-    page.get_by_role("button", name="Call read").click()
-    page.evaluate("document.addEventListener('submit', (event) => event.preventDefault())")
-    page.get_by_role("dialog").get_by_role("button", name="Call read").click()
-    expect(page.get_by_role("dialog").get_by_role("button", name="Calling…")).to_be_disabled()

@@ -196,12 +196,8 @@ class FakeArchive:
             raise self.fault
         return tuple(sorted(self.records, key=lambda each: -each.seen_at)[:limit])
 
-    @property
-    def hours(self) -> Callable[[float], Awaitable[Mapping[str, Sequence[tuple[int, int]]]]]:
+    async def hours(self, since: float) -> Mapping[str, Sequence[tuple[int, int]]]:
         """What was counted."""
-        return self._hours
-
-    async def _hours(self, since: float) -> Mapping[str, Sequence[tuple[int, int]]]:
         if self.fault is not None:
             raise self.fault
         return {

@@ -30,6 +30,11 @@ class Eventful(OperatorStage):
         return await super().connect(nursery, history=self.history, **changed)
 
 
+async def eventful(nursery: trio.Nursery) -> tuple[Eventful, Client]:
+    stage = Eventful()
+    return stage, await stage.connect(nursery)
+
+
 def note(stage: Eventful, server: str = "alpha", kind: EventKind = EventKind.READY, **more: Any) -> None:
     stage.history.note(Event(kind=kind, server=server, **more))
 
@@ -44,8 +49,7 @@ def numbers(answer: dict[str, Any]) -> list[int]:
 
 
 async def test_events_are_the_newest_oldest_first_and_by_what_is_asked_for(nursery: trio.Nursery) -> None:
-    stage = Eventful()
-    client = await stage.connect(nursery)
+    stage, client = await eventful(nursery)
     note(stage)
     note(stage, "beta")
     note(stage, kind=EventKind.ENDED, instance="alpha#2", text="killed")
@@ -60,8 +64,7 @@ async def test_events_are_the_newest_oldest_first_and_by_what_is_asked_for(nurse
 
 
 async def test_people_are_told_of_an_epoch_only_if_they_ask(nursery: trio.Nursery) -> None:
-    stage = Eventful()
-    client = await stage.connect(nursery)
+    stage, client = await eventful(nursery)
     note(stage, kind=EventKind.SWITCHED)
     note(stage, kind=EventKind.EPOCH)
 
@@ -75,8 +78,7 @@ async def test_people_are_told_of_an_epoch_only_if_they_ask(nursery: trio.Nurser
 
 
 async def test_a_name_that_nobody_has_and_nothing_is_kept_of_is_refused(nursery: trio.Nursery) -> None:
-    stage = Eventful()
-    client = await stage.connect(nursery)
+    stage, client = await eventful(nursery)
     note(stage, "gone")
     note(stage, "", session="/home/gone", kind=EventKind.SESSION_BEGAN)
     assert numbers(await ask(client, server="gone")) == [1]
@@ -94,8 +96,7 @@ async def test_a_name_that_nobody_has_and_nothing_is_kept_of_is_refused(nursery:
 
 
 async def test_who_goes_on_gets_what_came_since_and_only_once(nursery: trio.Nursery) -> None:
-    stage = Eventful()
-    client = await stage.connect(nursery)
+    stage, client = await eventful(nursery)
     note(stage)
     first = await ask(client)
     assert (await ask(client, after=first["next"]))["events"] == []
@@ -110,8 +111,7 @@ async def test_who_goes_on_gets_what_came_since_and_only_once(nursery: trio.Nurs
 
 
 async def test_an_answer_waits_for_what_is_asked_for_and_no_longer(nursery: trio.Nursery) -> None:
-    stage = Eventful()
-    client = await stage.connect(nursery)
+    stage, client = await eventful(nursery)
     first = await ask(client, server="alpha")
     answers: list[dict[str, Any]] = []
 
@@ -218,8 +218,7 @@ def failed(stage: Eventful, run: int, status: int = 1, **more: Any) -> None:
 
 
 async def test_retries_of_a_dead_server_are_one_row_with_the_diagnosis(nursery: trio.Nursery) -> None:
-    stage = Eventful()
-    client = await stage.connect(nursery)
+    stage, client = await eventful(nursery)
     docker = ["docker: Cannot connect to the Docker daemon at unix:///x.sock.", "Run 'docker run --help'"]
     for run in range(1, 40):
         failed(stage, run, stderr=docker, happened="Docker's service is not running.")
@@ -236,8 +235,7 @@ async def test_retries_of_a_dead_server_are_one_row_with_the_diagnosis(nursery: 
 
 
 async def test_a_row_of_retries_counts_those_that_are_no_longer_looked_at(nursery: trio.Nursery) -> None:
-    stage = Eventful()
-    client = await stage.connect(nursery)
+    stage, client = await eventful(nursery)
     failed(stage, 700, attempt=700, awaySince=5.0)
     note(stage, kind=EventKind.HOST_REFUSED, at=7005.0, details={"host": "h", "port": 1})
     failed(stage, 701, attempt=701, awaySince=5.0)
@@ -247,8 +245,7 @@ async def test_a_row_of_retries_counts_those_that_are_no_longer_looked_at(nurser
 
 
 async def test_a_server_that_serves_for_moments_between_its_ends_is_one_row(nursery: trio.Nursery) -> None:
-    stage = Eventful()
-    client = await stage.connect(nursery)
+    stage, client = await eventful(nursery)
     for run in (1, 2, 3):
         note(stage, kind=EventKind.STARTED, run=run, at=10.0 * run)
         note(stage, run=run, at=10.0 * run)
@@ -259,8 +256,7 @@ async def test_a_server_that_serves_for_moments_between_its_ends_is_one_row(nurs
 
 
 async def test_a_restart_or_a_run_that_came_up_in_between_begins_another_row(nursery: trio.Nursery) -> None:
-    stage = Eventful()
-    client = await stage.connect(nursery)
+    stage, client = await eventful(nursery)
     failed(stage, 1)
     note(stage, kind=EventKind.RESTARTED, at=15.0, details={"by": "operator"})
     failed(stage, 2)

@@ -26,11 +26,16 @@ async def ask(client: Client, server: str, tool: str, *, request_id: object = 1,
     await client.ask("call", {"server": server, "tool": tool, **params}, request_id=request_id)
 
 
+async def calling(nursery: trio.Nursery, **params: Any) -> tuple[OperatorStage, Client, Sent]:
+    """An operator calls `echo`."""
+    daemon = OperatorStage()
+    client = await daemon.connect(nursery)
+    await ask(client, "alpha", "echo", **params)
+    return daemon, client, await daemon.alpha.wait_sent()
+
+
 async def test_call_runs_a_tool_and_passes_its_result_unopened(nursery: trio.Nursery) -> None:
-    stage = OperatorStage()
-    client = await stage.connect(nursery)
-    await ask(client, "alpha", "echo", arguments={"n": 1})
-    sent = await stage.alpha.wait_sent()
+    stage, client, sent = await calling(nursery, arguments={"n": 1})
     assert (sent.tool, sent.arguments, sent.call.wants_progress) == ("echo", {"n": 1}, False)
     stage.stage.progress(sent, progress=1)
     stage.stage.answer(sent, b'{ "n":123456789012345678901234567890}')
@@ -72,19 +77,15 @@ LACKING = b'{"code":-32021,"message":"no","data":{"requiredCapabilities":{"exten
 
 
 async def test_a_call_that_lacks_another_capability_than_tasks_is_sent_once(nursery: trio.Nursery) -> None:
-    stage = OperatorStage()
-    client = await stage.connect(nursery)
-    await ask(client, "alpha", "echo")
-    stage.stage.refuse(await stage.alpha.wait_sent(), LACKING % b"com.example/other")
+    stage, client, sent = await calling(nursery)
+    stage.stage.refuse(sent, LACKING % b"com.example/other")
     assert "no (-32021)" in error_of(await client.get())["message"]
     assert len(stage.alpha.sent) == 1
 
 
 async def test_a_tool_that_is_a_task_has_a_result(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
-    stage = OperatorStage()
-    client = await stage.connect(nursery)
-    await ask(client, "alpha", "echo")
-    stage.stage.refuse(await stage.alpha.wait_sent(), LACKING % TASKS_EXTENSION.encode())
+    stage, client, sent = await calling(nursery)
+    stage.stage.refuse(sent, LACKING % TASKS_EXTENSION.encode())
     states: list[Any] = [{"resultType": "task"}, {}, None, {"status": "completed", "result": {"content": []}}]
     for number, state in enumerate(states, 2):
         sent = await stage.alpha.wait_sent(number)
@@ -101,10 +102,8 @@ async def test_a_tool_that_is_a_task_has_a_result(nursery: trio.Nursery, autojum
 async def test_a_call_that_is_a_task_is_in_flight_until_the_task_ends_and_is_recorded_as_it_ends(
     nursery: trio.Nursery, autojump_clock: MockClock, cancels: bool
 ) -> None:
-    stage = OperatorStage()
-    client = await stage.connect(nursery)
-    await ask(client, "alpha", "echo")
-    stage.stage.answer(await stage.alpha.wait_sent(), b'{"resultType":"task","taskId":"t","status":"working"}')
+    stage, client, sent = await calling(nursery)
+    stage.stage.answer(sent, b'{"resultType":"task","taskId":"t","status":"working"}')
     polls = await stage.alpha.wait_sent(2)
     (found,) = (await client.request("calls", request_id=2))["result"]["inFlight"]
     if cancels:
@@ -121,10 +120,8 @@ async def test_a_call_that_is_a_task_is_in_flight_until_the_task_ends_and_is_rec
 
 
 async def test_the_error_of_a_server_is_told(nursery: trio.Nursery) -> None:
-    stage = OperatorStage()
-    client = await stage.connect(nursery)
-    await ask(client, "alpha", "echo", request_id=1)
-    stage.stage.refuse(await stage.alpha.wait_sent(1), b'{"code":-32602,"message":"not like this","data":7}')
+    stage, client, sent = await calling(nursery, request_id=1)
+    stage.stage.refuse(sent, b'{"code":-32602,"message":"not like this","data":7}')
     error = error_of(await client.get())
     assert error["code"] == "UpstreamCallError"
     assert "not like this (-32602)" in error["message"]
@@ -159,10 +156,7 @@ async def test_a_call_to_a_server_that_stays_down_says_so(
 
 
 async def test_an_operator_who_goes_away_gives_the_call_up(nursery: trio.Nursery) -> None:
-    stage = OperatorStage()
-    client = await stage.connect(nursery)
-    await ask(client, "alpha", "echo")
-    sent = await stage.alpha.wait_sent()
+    stage, client, sent = await calling(nursery)
     client.close()
     await stage.alpha.wait_cancelled()
     assert [key for key, _ in stage.alpha.cancelled] == [sent.key]
@@ -281,14 +275,6 @@ async def told_by(peer: Told) -> Any:
     return [*peer.results, *peer.errors][0]
 
 
-async def calling(nursery: trio.Nursery, **params: Any) -> tuple[OperatorStage, Client, Sent]:
-    """An operator calls `echo`."""
-    daemon = OperatorStage()
-    client = await daemon.connect(nursery)
-    await ask(client, "alpha", "echo", **params)
-    return daemon, client, await daemon.alpha.wait_sent()
-
-
 async def test_a_question_reaches_the_operator_and_the_answer_the_server(nursery: trio.Nursery) -> None:
     daemon, client, sent = await calling(nursery, capabilities={"elicitation": {"form": {}}})
     _, told = asks(daemon.stage, sent)
@@ -344,11 +330,16 @@ def asking_stage(**more: Any) -> OperatorStage:
     return OperatorStage(Stage(profiles=ASKING, **more))
 
 
-async def test_a_tool_that_changes_while_its_user_is_asked_is_not_called(nursery: trio.Nursery) -> None:
+async def asked_about(nursery: trio.Nursery) -> tuple[OperatorStage, Client, Any]:
+    """An operator has called `echo`, and is asked."""
     stage = asking_stage()
     client = await stage.connect(nursery)
     await ask(client, "alpha", "echo", **CAN_ASK)
-    question = await client.get()
+    return stage, client, await client.get()
+
+
+async def test_a_tool_that_changes_while_its_user_is_asked_is_not_called(nursery: trio.Nursery) -> None:
+    stage, client, question = await asked_about(nursery)
     assert question["params"]["message"].startswith("mcpd asks: alpha/echo wants to run with {}")
     assert question["params"]["requestedSchema"]["properties"]["choice"]["enum"] == ["allow once", "refuse"]
     stage.stage.lists("alpha", {"name": "echo", "description": "Does more.", "inputSchema": {"type": "object"}})
@@ -363,10 +354,7 @@ async def test_a_tool_that_changes_while_its_user_is_asked_is_not_called(nursery
 
 
 async def test_a_rule_that_denies_meanwhile_counts(nursery: trio.Nursery) -> None:
-    stage = asking_stage()
-    client = await stage.connect(nursery)
-    await ask(client, "alpha", "echo", **CAN_ASK)
-    question = await client.get()
+    stage, client, question = await asked_about(nursery)
     stage.stage.learn(Switched(off=frozenset({("alpha", "echo")})))
     await client.send({"jsonrpc": "2.0", "id": question["id"], "result": ONCE})
     assert error_of(await client.get())["code"] == "ToolDisabled"
@@ -374,10 +362,7 @@ async def test_a_rule_that_denies_meanwhile_counts(nursery: trio.Nursery) -> Non
 
 
 async def test_who_does_not_answer_has_not_agreed(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
-    stage = asking_stage()
-    client = await stage.connect(nursery)
-    await ask(client, "alpha", "echo", **CAN_ASK)
-    question = await client.get()
+    stage, client, question = await asked_about(nursery)
     await trio.sleep(ASK_SECONDS + 1)
     withdrawn = await client.get()
     assert withdrawn["params"]["requestId"] == question["id"]

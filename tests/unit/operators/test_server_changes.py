@@ -31,9 +31,9 @@ from daemon.operators.server_changes import ReloadParams, named, reload, restart
 from daemon.operators.trust_commands import LockParams, lock
 from daemon.states import ServerState
 from daemon.supervision.lifecycle import ChildSpec, Lifecycle
-from tests.fakes_upstream import Client, error_of
+from tests.fakes_upstream import error_of
 from tests.unit.operators.running import raw, running
-from tests.unit.operators.stage import FakeServer, OperatorStage
+from tests.unit.operators.stage import OperatorStage
 
 
 async def test_a_server_that_is_switched_off_is_not_restarted(nursery: trio.Nursery) -> None:
@@ -142,35 +142,9 @@ async def test_a_report_does_not_wait_for_ever_for_a_server_that_hangs(autojump_
         assert trio.current_time() - began >= OUTCOME_SECONDS
 
 
-async def asked(client: Client, instance: FakeServer, **params: Any) -> dict[str, Any]:
-    """The answer to a call that an instance of alpha has answered."""
-    await client.ask("call", {"server": "alpha", "tool": "echo", **params})
-    instance.on_send = lambda sent: sent.exchange.answered(b'{"content":[]}')
-    answer: dict[str, Any] = await client.get()
-    return answer
-
-
 def test_an_instance_of_a_server_that_all_share_is_told_to_be_none() -> None:
     with pytest.raises(UnknownServer, match=r"has no instance 'alpha#2'\. All clients share the server"):
         named(OperatorStage().context(), "alpha#2")
-
-
-async def test_a_call_goes_to_an_instance_of_the_operators_own_that_ends_with_it(
-    nursery: trio.Nursery, tmp_path: Path
-) -> None:
-    stage = OperatorStage()
-    instances = stage.divide("alpha", "alpha#0")
-    instance = instances.instances[0]
-    client = await stage.connect(nursery)
-    assert "result" in await asked(client, instance, directory=str(tmp_path))
-    (holder,) = instances.holders
-    assert (holder.number, holder.workspace, holder.fault) == (0, str(tmp_path), "")
-    assert instances.left == [(holder.session, True)]
-    assert not stage.alpha.sent
-    await asked(client, instance)
-    first, second = instances.holders
-    assert first.session != second.session
-    assert second.workspace is None
 
 
 async def test_the_requests_of_one_command_go_to_one_instance(nursery: trio.Nursery) -> None:

@@ -2,8 +2,8 @@
 
 import json
 import re
-import threading
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -19,7 +19,7 @@ from daemon.operators import session_commands
 from daemon.operators.base import OperatorContext
 from daemon.surfaces.table import ClientInfo, Grounds, SurfaceChoice, fitting
 from tests.fakes_upstream import Stage, tool, tools_of
-from tests.unit.cases import cases
+from tests.unit.cases import cases, rows_of
 from tests.unit.config.reading import config_of
 from tests.unit.operators.stage import FakeArchive, FakeSession, clients_of, operator_context
 
@@ -35,7 +35,7 @@ def loaded_of(stage: Stage, *keys: tuple[str, str], source: Source = Source.MANU
 
 
 def record(key: str, loaded: Loaded | None = None, *, seen_at: float = NOW - 60, **more: Any) -> SessionRecord:
-    known = {"client": "agent 1", "created_at": NOW - 3600.00049}
+    known = {"client": "agent 1", "created_at": NOW - 3600.0004}
     return SessionRecord(key=key, loaded=loaded or Loaded(), seen_at=seen_at, **{**known, **more})
 
 
@@ -72,32 +72,12 @@ def told(stage: Stage, kept: SessionRecord, *live: SessionStatistics) -> dict[st
 def test_a_session_tells_what_it_has_loaded() -> None:
     stage = Stage()
     alpha = stage.catalog.value.servers["alpha"]
-    loaded = loaded_of(stage, ("alpha", "echo"), source=Source.AUTO, at=NOW - 100.00049)
-    assert told(stage, record("k", loaded)) == {
-        "key": "k",
-        "number": None,
-        "client": "agent 1",
-        "profile": None,
-        "surface": None,
-        "surfaceWhy": None,
-        "connections": 0,
-        "createdAt": pytest.approx(NOW - 3600, abs=0.001),
-        "seenAt": NOW - 60,
-        "forgottenInSeconds": 30 * DAY - 60,
-        "loaded": [
-            {
-                "server": "alpha",
-                "name": "echo",
-                "status": "valid",
-                "reason": "",
-                "source": "auto",
-                "loadedAt": pytest.approx(NOW - 100, abs=0.001),
-                "age": 100,
-                "schemaHash": (alpha.tools or {})["echo"].schema_hash,
-                "epoch": alpha.epoch,
-            }
-        ],
-    }
+    loaded = loaded_of(stage, ("alpha", "echo"), source=Source.AUTO, at=NOW - 100.0004)
+    seen = told(stage, record("k", loaded))
+    (shape,) = rows_of(Path(__file__), "a_tool_that_a_session_has_loaded")
+    (tool,) = seen.pop("loaded")
+    assert [seen] == rows_of(Path(__file__), "a_session_tells_what_it_has_loaded")
+    assert tool == {**shape, "schemaHash": (alpha.tools or {})["echo"].schema_hash, "epoch": alpha.epoch}
 
 
 def statuses(stage: Stage, loaded: Loaded) -> dict[str, tuple[str, str | None]]:
@@ -323,28 +303,6 @@ async def test_more_sessions_than_are_listed_are_said_to_be_left_out() -> None:
     assert len(answer["sessions"]) == session_commands.MAX_LISTED
     assert answer["more"] is True
     assert "incomplete" not in answer
-
-
-class Noted(dict[Any, Any]):
-    """Loaded tools that note who looks at them."""
-
-    def __init__(self, threads: list[int]) -> None:
-        super().__init__()
-        self._threads = threads
-
-    def values(self) -> Any:
-        self._threads.append(threading.get_ident())
-        return super().values()
-
-
-def test_tools_that_many_sessions_loaded_are_judged_once() -> None:
-    """A thousand sessions of 20 tools each: what a list costs is counting, not judging."""
-    stage = Stage()
-    stage.lists("alpha", *(f"tool_{number}" for number in range(20)))
-    loaded = loaded_of(stage, *(("alpha", f"tool_{number}") for number in range(20)))
-    stage.lists("alpha", *(f"tool_{number}" for number in range(5, 20)))
-    rows = listed(stage, [record(f"s{number}", loaded) for number in range(1000)])
-    assert {(row["loaded"], row["invalid"]) for row in rows} == {(20, 5)}
 
 
 @cases("name", "version", "tools", "said")

@@ -40,6 +40,7 @@ from daemon.surfaces.table import SURFACES
 from daemon.upstreams.handshake import Greeting, Keepalive
 from daemon.upstreams.server_lists import EMPTY, ListingStatus
 from tests.fakes_upstream import Stage, tool, tools_of
+from tests.unit.cases import rows_of
 from tests.unit.config.reading import config_of
 from tests.unit.operators.stage import (
     SESSION,
@@ -128,35 +129,9 @@ async def test_the_daemon_tells_what_it_is_and_what_it_saves() -> None:
     entries = daemon.stage.catalog.value.servers.values()
     schemas = sum(len(one.raw) for entry in entries for one in (entry.tools or {}).values())
     shown, offered = told["surfaceBytes"], told["offeredBytes"]
-    assert told == {
-        "version": "1.2",
-        "replaced": False,
-        "pid": 4711,
-        "startedAt": NOW - 60.5,
-        "uptimeSeconds": 60.5,
-        "socket": "/s",
-        "controlSocket": "/c",
-        "config": "/f",
-        "configReadAt": NOW - 60.5,
-        "lazy": True,
-        "surfaces": {"default": "auto"},
-        "startsAtATime": 4,
-        "servers": 2,
-        "available": 2,
-        "tools": 22,
-        **dict.fromkeys(("dormant", "off", "prompts", "resources", "templates", "skills"), 0),
-        "schemaBytes": schemas,
-        "offeredTools": 22,
-        "offeredBytes": offered,
-        "surfaceBytes": shown,
-        "estimatedTokensSaved": (offered - shown) // 4,
-        "persistence": told["persistence"],
-        "directory": "/home/me",
-        "stateDirectory": "/state",
-        **dict.fromkeys(("log", "audit", "unrecorded"), ""),
-        "environment": {"PATH": "/bin"},
-        "variables": ["PATH", "TOKEN"],
-    }
+    sizes = {"schemaBytes": schemas, "offeredBytes": offered, "surfaceBytes": shown}
+    computed = {**sizes, "estimatedTokensSaved": (offered - shown) // 4, "persistence": told["persistence"]}
+    assert told == {**rows_of(Path(__file__), "the_daemon_tells_what_it_is")[0], **computed}
     view = View(
         catalog=daemon.stage.catalog.value,
         profile=daemon.stage.config.profiles["default"],
@@ -245,29 +220,7 @@ async def test_a_server_that_is_down_shows_when_it_is_tried_again(due: float | N
 
 
 async def test_sessions_are_listed() -> None:
-    assert Daemon().status()["sessions"] == [
-        {
-            "number": 3,
-            "key": "/home/me/project",
-            "client": "claude 2",
-            "token": None,
-            "protocol": "2025-11-25",
-            "profile": "default",
-            "surface": "category",
-            "servers": [],
-            "surfaceGrounds": "profile",
-            "surfaceWhy": "the profile names it",
-            "workspace": "",
-            "instances": [],
-            "since": round(NOW - 1.23456, 3),
-            "calls": 7,
-            "inFlight": 1,
-            "loadedTools": 2,
-            "repairedCalls": 3,
-            "estimatedTokensNotSent": 0,
-            "defersTools": False,
-        }
-    ]
+    assert Daemon().status()["sessions"] == rows_of(Path(__file__), "sessions_are_listed")
 
 
 async def test_a_server_without_tools_is_up_of_no_use_and_asked_again() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
@@ -26,7 +27,7 @@ from daemon.operators.tool_reports import (
 from daemon.states import ServerState
 from tests.fakes_upstream import Stage
 from tests.fakes_upstream import tool as described
-from tests.unit.cases import cases
+from tests.unit.cases import cases, rows_of
 from tests.unit.operators.stage import operator_context
 
 
@@ -60,16 +61,8 @@ async def test_tools_tell_what_exists_and_what_a_model_sees() -> None:
     assert (c["description"], c["servers"], list(c["tools"])) == ("C", ["alpha"], ["echo", "add", "ghost"])
     known = stage.catalog.value.servers["alpha"].tools
     assert known is not None
-    assert c["tools"]["echo"] == {
-        "server": "alpha",
-        "tool": "echo",
-        "description": "Ours.",
-        "enabled": True,
-        "listed": True,
-        "held": None,
-        "available": True,
-        "schemaHash": known["echo"].schema_hash,
-    }
+    (shape,) = rows_of(Path(__file__), "a_tool_of_a_category")
+    assert c["tools"]["echo"] == {**shape, "schemaHash": known["echo"].schema_hash}
     assert (c["tools"]["add"]["enabled"], c["tools"]["add"]["available"]) == (False, False)
     assert (c["tools"]["ghost"]["listed"], c["tools"]["ghost"]["schemaHash"]) == (False, None)
     assert report["categories"]["d"]["tools"]["echo"]["description"] == "Does echo."
@@ -143,22 +136,9 @@ async def test_a_tool_is_told_as_its_server_defines_it() -> None:
     answer = await told_tool(stage, "echo")
     known = stage.catalog.value.servers["alpha"].tools
     assert known is not None
-    assert answer == {
-        "server": "alpha",
-        "tool": "echo",
-        "categories": ["alpha"],
-        "enabled": True,
-        "available": True,
-        "state": "ready",
-        "reason": "",
-        "schemaHash": known["echo"].schema_hash,
-        "changed": None,
-        "held": None,
-        "approved": None,
-        "definition": described("echo"),
-        "observed": None,
-        "example": {},
-    }
+    (shape,) = rows_of(Path(__file__), "a_tool_as_its_server_defines_it")
+    own = {"schemaHash": known["echo"].schema_hash, "definition": described("echo")}
+    assert answer == {**shape, **own}
     stage.observed.know({known["echo"].schema_hash: b'{"id":"int"}'})
     assert (await told_tool(stage, "echo"))["observed"] == '{"id": int}'
 
