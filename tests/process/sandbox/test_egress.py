@@ -141,6 +141,11 @@ async def leap(clock: MockClock, seconds: float, done: Callable[[], object]) -> 
     await until(look)
 
 
+both_forms = pytest.mark.parametrize(
+    "form", ["CONNECT {}:{} HTTP/1.1\r\nHost: x\r\n\r\n", "GET http://{}:{}/ HTTP/1.1\r\nHost: x\r\n\r\n"]
+)
+
+
 # --- what is allowed
 
 
@@ -238,15 +243,13 @@ async def test_addresses_are_tried_in_turn_and_looked_up_once(names: Names) -> N
 
 
 @cases("asked", "text", "reason", "allow")
-@pytest.mark.parametrize(
-    "form", ["CONNECT {}:81 HTTP/1.1\r\nHost: x\r\n\r\n", "GET http://{}:81/ HTTP/1.1\r\nHost: x\r\n\r\n"]
-)
+@both_forms
 async def test_a_refusal_says_what_to_do_is_told_and_recorded(
     names: Names, asked: str, text: str, reason: str, allow: str, form: str
 ) -> None:
     names.addresses |= {"inner.example.com": ["10.0.0.5"], "meta.example.com": ["169.254.169.254", "10.0.0.5"]}
     async with proxy(names, "*.example.com", denied=("no.example.com",)) as proxied:
-        answer = await proxied.answer(form.format(asked).encode())
+        answer = await proxied.answer(form.format(asked, 81).encode())
     line = f"mcpd's sandbox of github {text}"
     head, _, body = answer.decode().partition("\r\n\r\n")
     assert body == f"{line}\n"
@@ -373,9 +376,7 @@ async def test_a_host_that_never_answers_is_given_up(names: Names, mock_clock: M
     assert f"502 mcpd cannot connect to {API}:{port}: no answer in 5 s" in found.data.decode()
 
 
-@pytest.mark.parametrize(
-    "form", ["CONNECT {}:{} HTTP/1.1\r\nHost: x\r\n\r\n", "GET http://{}:{}/ HTTP/1.1\r\nHost: x\r\n\r\n"]
-)
+@both_forms
 async def test_an_idle_connection_ends_on_both_sides(names: Names, mock_clock: MockClock, form: str) -> None:
     far: list[Found] = []
 
@@ -462,9 +463,7 @@ async def test_a_proxy_that_serves_again_has_all_its_places(
 # --- faults
 
 
-@pytest.mark.parametrize(
-    "form", ["CONNECT {}:{} HTTP/1.1\r\nHost: x\r\n\r\n", "GET http://{}:{}/ HTTP/1.1\r\nHost: x\r\n\r\n"]
-)
+@both_forms
 async def test_a_break_of_one_side_ends_the_other_silently(names: Names, form: str, said: list[str]) -> None:
     async def reset(stream: trio.SocketStream) -> None:
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")

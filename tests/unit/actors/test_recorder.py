@@ -468,9 +468,8 @@ def switches_in(path: Path) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize("cause", [StoreCause.UNAVAILABLE, StoreCause.LOST])
 async def test_a_store_that_is_edited_behind_a_running_daemon_switches_nothing(
-    mock_clock: MockClock, cause: StoreCause
+    disk: Disk, mock_clock: MockClock, cause: StoreCause
 ) -> None:
-    disk = Disk()
     async with life(begin(disk.open), disk) as stage:
         await switch(stage, OFF)
         disk.off = {("b", "")}
@@ -536,9 +535,8 @@ async def test_another_file_or_none_in_its_place_switches_nothing_where_a_daemon
 
 
 async def test_what_an_operator_switches_on_while_no_store_can_be_opened_stays_on(
-    mock_clock: MockClock,
+    disk: Disk, mock_clock: MockClock
 ) -> None:
-    disk = Disk()
     disk.off = {*OFF}
     disk.fails("open", StoreCause.LOCKED)
     async with life(begin(disk.open, trusted=TrustedSwitches(b'[["a",""],["b","write"]]')), disk) as stage:

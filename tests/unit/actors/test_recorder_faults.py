@@ -45,9 +45,8 @@ WRITING = [kind for kind in StoreCause if kind is not StoreCause.CORRUPT]
 
 @pytest.mark.parametrize(("operation", "kind"), each_once(["check", "keep"], WRITING))
 async def test_nothing_is_lost_when_writing_fails_and_status_says_why(
-    operation: str, kind: StoreCause, mock_clock: MockClock
+    disk: Disk, operation: str, kind: StoreCause, mock_clock: MockClock
 ) -> None:
-    disk = Disk()
     async with life(begin(disk.open), disk) as stage:
         await stage.written()
         await stage.lists("a", "one")
@@ -75,9 +74,8 @@ async def test_nothing_is_lost_when_writing_fails_and_status_says_why(
 
 @pytest.mark.parametrize(("operation", "kind"), each_once(["open", "recall"], list(StoreCause)))
 async def test_a_store_that_does_not_open_is_said_and_opened_later(
-    operation: str, kind: StoreCause, mock_clock: MockClock
+    disk: Disk, operation: str, kind: StoreCause, mock_clock: MockClock
 ) -> None:
-    disk = Disk()
     async with life(begin(disk.open), disk) as stage:
         await stage.lists("a", "read")
         await stage.written()
@@ -98,8 +96,7 @@ async def test_a_store_that_does_not_open_is_said_and_opened_later(
         assert disk.sessions["key"] == session("key", "read")
 
 
-async def test_what_servers_list_while_no_store_was_ever_opened_is_counted_at_once() -> None:
-    disk = Disk()
+async def test_what_servers_list_while_no_store_was_ever_opened_is_counted_at_once(disk: Disk) -> None:
     disk.fails("open", StoreCause.MISCONFIGURED)
     async with life(begin(disk.open), disk, finish=False) as stage:
         # The server, and the name that its tool was given.
@@ -110,9 +107,8 @@ async def test_what_servers_list_while_no_store_was_ever_opened_is_counted_at_on
 
 
 async def test_tries_are_repeated_more_and_more_slowly_and_logged_once(
-    mock_clock: MockClock, logged: list[str]
+    disk: Disk, mock_clock: MockClock, logged: list[str]
 ) -> None:
-    disk = Disk()
     async with life(begin(disk.open, rng=lambda: 1.0), disk) as stage:
         await stage.written()
         disk.fails("keep", StoreCause.FULL)
@@ -132,8 +128,9 @@ async def test_tries_are_repeated_more_and_more_slowly_and_logged_once(
 
 
 @pytest.mark.parametrize("kind", [StoreCause.NEWER_SCHEMA, StoreCause.MISCONFIGURED])
-async def test_what_only_an_operator_can_mend_is_tried_slowly(kind: StoreCause, mock_clock: MockClock) -> None:
-    disk = Disk()
+async def test_what_only_an_operator_can_mend_is_tried_slowly(
+    disk: Disk, kind: StoreCause, mock_clock: MockClock
+) -> None:
     disk.fails("open", kind)
     async with life(begin(disk.open), disk) as stage:
         assert stage.degraded
@@ -145,8 +142,7 @@ async def test_what_only_an_operator_can_mend_is_tried_slowly(kind: StoreCause, 
         await stage.written()
 
 
-async def test_what_is_kept_open_can_still_be_read() -> None:
-    disk = Disk()
+async def test_what_is_kept_open_can_still_be_read(disk: Disk) -> None:
     disk.sessions["old"] = session("old", "read")
     async with life(begin(disk.open), disk) as stage:
         await stage.written()
@@ -158,9 +154,8 @@ async def test_what_is_kept_open_can_still_be_read() -> None:
 
 
 async def test_while_a_shared_store_is_away_what_is_known_of_a_session_is_said_and_nothing_is_lost(
-    mock_clock: MockClock,
+    disk: Disk, mock_clock: MockClock
 ) -> None:
-    disk = Disk()
     disk.sessions["k"] = session("k", "read")
     async with life(begin(disk.open, shared=True), disk) as stage:
         await stage.written()
@@ -183,8 +178,9 @@ async def test_while_a_shared_store_is_away_what_is_known_of_a_session_is_said_a
         assert {tool for _server, tool in disk.sessions["k"].loaded.tools} == {"read", "write", "third"}
 
 
-async def test_a_store_that_was_removed_is_begun_anew_with_everything_that_is_known(logged: list[str]) -> None:
-    disk = Disk()
+async def test_a_store_that_was_removed_is_begun_anew_with_everything_that_is_known(
+    disk: Disk, logged: list[str]
+) -> None:
     disk.sessions["recalled"] = session("recalled", "read")
     async with life(begin(disk.open), disk) as stage:
         await stage.lists("a", "read")
@@ -211,9 +207,8 @@ async def test_a_store_that_was_removed_is_begun_anew_with_everything_that_is_kn
 
 @pytest.mark.parametrize("cause", [StoreCause.LOST, StoreCause.UNAVAILABLE], ids=["removed", "knows less"])
 async def test_another_store_is_noticed_while_nothing_is_written(
-    cause: StoreCause, mock_clock: MockClock
+    disk: Disk, cause: StoreCause, mock_clock: MockClock
 ) -> None:
-    disk = Disk()
     async with life(begin(disk.open), disk) as stage:
         await stage.lists("a", "read")
         stage.recorder.keep(session("key", "read"))
@@ -227,8 +222,7 @@ async def test_another_store_is_noticed_while_nothing_is_written(
         assert "key" in disk.sessions
 
 
-async def test_a_corrupt_store_is_set_aside_at_the_start(logged: list[str]) -> None:
-    disk = Disk()
+async def test_a_corrupt_store_is_set_aside_at_the_start(disk: Disk, logged: list[str]) -> None:
     disk.fails("open", StoreCause.CORRUPT)
     async with life(begin(disk.open, set_aside=disk.set_aside), disk) as stage:
         shown = stage.recorder.persistence.value
@@ -243,9 +237,8 @@ async def test_a_corrupt_store_is_set_aside_at_the_start(logged: list[str]) -> N
 
 @pytest.mark.parametrize("operation", ["check", "keep", "session"])
 async def test_a_store_found_corrupt_in_use_is_set_aside_and_all_that_is_known_is_written(
-    operation: str,
+    disk: Disk, operation: str
 ) -> None:
-    disk = Disk()
     async with life(begin(disk.open, set_aside=disk.set_aside), disk) as stage:
         await stage.lists("a", "read")
         stage.recorder.keep(session("kept", "read"))
@@ -265,8 +258,7 @@ async def test_a_store_found_corrupt_in_use_is_set_aside_and_all_that_is_known_i
     assert disk.open_stores == 0
 
 
-async def test_only_one_store_is_set_aside_in_a_life(mock_clock: MockClock) -> None:
-    disk = Disk()
+async def test_only_one_store_is_set_aside_in_a_life(disk: Disk, mock_clock: MockClock) -> None:
     async with life(begin(disk.open, set_aside=disk.set_aside), disk) as stage:
         await stage.written()
         disk.fails("keep", StoreCause.CORRUPT)
@@ -284,8 +276,9 @@ async def test_only_one_store_is_set_aside_in_a_life(mock_clock: MockClock) -> N
 
 
 @pytest.mark.parametrize("error", [StoreCause.READ_ONLY, OSError("no room for a name")])
-async def test_a_corrupt_store_that_cannot_be_set_aside_is_said(error: StoreCause | Exception) -> None:
-    disk = Disk()
+async def test_a_corrupt_store_that_cannot_be_set_aside_is_said(
+    disk: Disk, error: StoreCause | Exception
+) -> None:
     disk.fails("open", StoreCause.CORRUPT)
     disk.fails("set_aside", error)
     async with life(begin(disk.open, set_aside=disk.set_aside), disk) as stage:
@@ -293,8 +286,9 @@ async def test_a_corrupt_store_that_cannot_be_set_aside_is_said(error: StoreCaus
         assert "cannot be set aside" in stage.reason
 
 
-async def test_a_store_that_hangs_at_the_start_does_not_hold_the_daemon(mock_clock: MockClock) -> None:
-    disk = Disk()
+async def test_a_store_that_hangs_at_the_start_does_not_hold_the_daemon(
+    disk: Disk, mock_clock: MockClock
+) -> None:
     async with life(begin(disk.open), disk) as stage:
         await stage.lists("a", "read")
         await stage.written()
@@ -317,9 +311,8 @@ async def test_a_store_that_hangs_at_the_start_does_not_hold_the_daemon(mock_clo
 
 
 async def test_who_waits_for_an_operation_that_hangs_waits_no_longer_than_the_bound(
-    mock_clock: MockClock,
+    disk: Disk, mock_clock: MockClock
 ) -> None:
-    disk = Disk()
     async with (
         life(begin(disk.open, patience=OPERATION_SECONDS), disk) as stage,
         trio.open_nursery() as nursery,
@@ -357,9 +350,8 @@ async def test_who_waits_for_an_operation_that_hangs_waits_no_longer_than_the_bo
 
 
 async def test_a_store_that_hangs_does_not_keep_the_daemon_from_ending(
-    mock_clock: MockClock, logged: list[str]
+    disk: Disk, mock_clock: MockClock, logged: list[str]
 ) -> None:
-    disk = Disk()
     async with life(begin(disk.open, patience=OPERATION_SECONDS), disk, finish=False) as stage:
         await stage.written()
         disk.hangs("check")
@@ -423,9 +415,8 @@ async def test_many_new_events_are_a_reason_to_forget_old_ones_at_once(
 
 @pytest.mark.parametrize("operation", ["open", "check", "keep", "session"])
 async def test_a_fault_of_our_own_is_contained(
-    operation: str, mock_clock: MockClock, logged: list[str]
+    disk: Disk, operation: str, mock_clock: MockClock, logged: list[str]
 ) -> None:
-    disk = Disk()
     if operation == "open":
         disk.fails("open", ZeroDivisionError())
     async with life(begin(disk.open), disk) as stage:
@@ -446,8 +437,9 @@ async def test_a_fault_of_our_own_is_contained(
     assert any("internal error in mcpd" in line for line in logged)
 
 
-async def test_a_registry_that_does_not_answer_holds_writing_and_nothing_else(mock_clock: MockClock) -> None:
-    disk = Disk()
+async def test_a_registry_that_does_not_answer_holds_writing_and_nothing_else(
+    disk: Disk, mock_clock: MockClock
+) -> None:
     disk.off = {("a", "")}
     stage = begin(disk.open, patience=OPERATION_SECONDS)
     stage.settles = False
@@ -460,8 +452,9 @@ async def test_a_registry_that_does_not_answer_holds_writing_and_nothing_else(mo
         assert disk.off == {("a", "")}
 
 
-async def test_words_said_while_the_store_was_away_are_joined_with_those_in_it(mock_clock: MockClock) -> None:
-    disk = Disk()
+async def test_words_said_while_the_store_was_away_are_joined_with_those_in_it(
+    disk: Disk, mock_clock: MockClock
+) -> None:
     disk.off = {("a", "x")}
     disk.fails("open", StoreCause.LOCKED)
     async with life(begin(disk.open), disk) as stage:
@@ -474,8 +467,9 @@ async def test_words_said_while_the_store_was_away_are_joined_with_those_in_it(m
         assert stage.registry.catalog.value.switched == both
 
 
-async def test_a_session_of_this_life_is_known_while_the_store_is_away(mock_clock: MockClock) -> None:
-    disk = Disk()
+async def test_a_session_of_this_life_is_known_while_the_store_is_away(
+    disk: Disk, mock_clock: MockClock
+) -> None:
     async with life(begin(disk.open), disk) as stage:
         await stage.written()
         stage.recorder.keep(session("key", "read"))
@@ -489,8 +483,7 @@ async def test_a_session_of_this_life_is_known_while_the_store_is_away(mock_cloc
             await stage.recorder.recall("other")
 
 
-async def test_what_waits_is_bounded_and_what_is_dropped_is_counted() -> None:
-    disk = Disk()
+async def test_what_waits_is_bounded_and_what_is_dropped_is_counted(disk: Disk) -> None:
     disk.fails("open", StoreCause.LOCKED)
     async with life(begin(disk.open), disk) as stage:
         for number in range(notes.MAX_SESSIONS + 3):

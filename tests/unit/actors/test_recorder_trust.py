@@ -124,9 +124,8 @@ async def test_what_somebody_approved_is_offered_in_the_next_life_and_who_and_wh
 
 @pytest.mark.parametrize("cause", [StoreCause.UNAVAILABLE, StoreCause.LOST])
 async def test_a_store_that_is_edited_behind_a_running_daemon_approves_nothing_and_gets_back_what_it_lost(
-    mock_clock: MockClock, cause: StoreCause
+    disk: Disk, mock_clock: MockClock, cause: StoreCause
 ) -> None:
-    disk = Disk()
     async with life(begin(disk.open, trust="none"), disk) as stage:
         await lists(stage, LOG, DIFF)
         await approve(stage, LOG)
@@ -140,9 +139,8 @@ async def test_a_store_that_is_edited_behind_a_running_daemon_approves_nothing_a
 
 
 async def test_without_a_store_nothing_is_approved_and_the_rest_is_served(
-    logged: list[str], mock_clock: MockClock
+    disk: Disk, logged: list[str], mock_clock: MockClock
 ) -> None:
-    disk = Disk()
     disk.fails("open", StoreCause.UNAVAILABLE)
     async with life(begin(disk.open, trust="changes"), disk, finish=False) as stage:
         await lists(stage, LOG)
@@ -153,8 +151,9 @@ async def test_without_a_store_nothing_is_approved_and_the_rest_is_served(
         assert offered(stage) == {"log"}
 
 
-async def test_approvals_that_could_not_be_written_are_counted_at_the_end(logged: list[str]) -> None:
-    disk = Disk()
+async def test_approvals_that_could_not_be_written_are_counted_at_the_end(
+    disk: Disk, logged: list[str]
+) -> None:
     async with life(begin(disk.open, trust="none"), disk) as stage:
         await stage.written()
         await lists(stage, LOG)

@@ -46,8 +46,7 @@ async def test_it_is_asked_for_before_anything_else_and_stays_as_it_is(nursery: 
     await scene.start(nursery)
     assert scene.asked() == [LISTS]
     await scene.acknowledge()
-    scene.wishing.wish(level="debug")
-    await trio.testing.wait_all_tasks_blocked()
+    await scene.wishing.wish(level="debug")
     assert (scene.asked(), len(scene.server.open), scene.missed) == ([], 1, 0)
 
 
@@ -56,16 +55,14 @@ async def test_it_is_renewed_for_other_resources_and_the_old_one_ends_only_then(
     await scene.start(nursery)
     await scene.acknowledge()
     scene.asked()
-    scene.wishing.wish("a:2", "a:1")
-    await trio.testing.wait_all_tasks_blocked()
+    await scene.wishing.wish("a:2", "a:1")
     assert scene.asked() == [{**LISTS, "resourceSubscriptions": ["a:1", "a:2"]}]
     assert (len(scene.server.open), scene.wishing.outcomes) == (2, {})
     await scene.acknowledge("a:1")
     assert len(scene.server.open) == 1
     assert scene.wishing.outcomes["a:1"] is None
     assert "resources.subscribe" in str(scene.wishing.outcomes["a:2"])
-    scene.wishing.wish()
-    await trio.testing.wait_all_tasks_blocked()
+    await scene.wishing.wish()
     assert scene.asked() == [LISTS]
 
 
@@ -73,8 +70,7 @@ async def test_nothing_is_asked_for_where_nothing_is_wanted(nursery: trio.Nurser
     scene = Scene()
     await scene.start(nursery, {})
     assert scene.asked() == []
-    scene.wishing.wish("a:1")
-    await trio.testing.wait_all_tasks_blocked()
+    await scene.wishing.wish("a:1")
     assert scene.asked() == [{"resourceSubscriptions": ["a:1"]}]
 
 
@@ -86,8 +82,7 @@ async def test_one_that_is_refused_is_asked_for_again_only_for_other_resources(
     await scene.start(nursery)
     await trio.sleep(10 * REOPEN_LATEST)
     assert scene.asked() == [LISTS]
-    scene.wishing.wish("a:1")
-    await trio.testing.wait_all_tasks_blocked()
+    await scene.wishing.wish("a:1")
     assert (len(scene.asked()), scene.wishing.outcomes, scene.missed) == (1, {"a:1": refusal}, 0)
 
 
@@ -96,7 +91,7 @@ async def test_one_that_ends_is_opened_again_and_what_was_missed_is_looked_at(
     nursery: trio.Nursery, autojump_clock: MockClock, *, gracefully: bool
 ) -> None:
     scene = Scene()
-    scene.wishing.wish("a:1")
+    await scene.wishing.wish("a:1")
     await scene.start(nursery)
     await scene.acknowledge("a:1")
     assert scene.wishing.updated == []
@@ -125,11 +120,11 @@ async def test_one_that_ends_again_and_again_is_opened_more_and_more_rarely(
 
 async def test_over_a_new_connection_what_was_followed_before_may_have_changed(nursery: trio.Nursery) -> None:
     scene = Scene()
-    scene.wishing.wish("a:1")
+    await scene.wishing.wish("a:1")
     async with background() as connected:
         await scene.start(connected)
         await scene.acknowledge("a:1")
-    scene.wishing.wish("a:1", "a:2")
+    await scene.wishing.wish("a:1", "a:2")
     await scene.start(nursery)
     await scene.acknowledge("a:1", "a:2")
     assert (scene.wishing.updated, scene.missed) == (["a:1"], 0)
@@ -140,7 +135,7 @@ async def test_an_acknowledgement_that_never_comes_or_cannot_be_read_counts_for_
     nursery: trio.Nursery, mock_clock: MockClock, params: object
 ) -> None:
     scene = Scene()
-    scene.wishing.wish("a:1")
+    await scene.wishing.wish("a:1")
     await scene.start(nursery)
     if params is None:
         mock_clock.jump(ACK_SECONDS + 1)

@@ -2,8 +2,6 @@
 
 import json
 import math
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import attrs
@@ -12,21 +10,16 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from daemon.catalog.kinds import LISTS
-from daemon.causes import Reason
-from daemon.config.config_model import Server
-from daemon.config.tuning import Timeouts
 from daemon.errors import NeedsAuth, UpstreamLost
-from daemon.facts import DefinitionsListed, Fact
+from daemon.facts import DefinitionsListed
 from daemon.model import Era, Kind
-from daemon.safety.redact import Redactor
 from daemon.upstreams.handshake import Greeting
-from daemon.upstreams.server_lists import LATER_PATIENCE, RELIST_AFTER_FAILURE, Listing, ServerLists
+from daemon.upstreams.server_lists import LATER_PATIENCE, RELIST_AFTER_FAILURE
 from daemon.wire.envelope import RemoteError
-from tests.unit.upstreams.transports.replies import TableConnection
+from tests.unit.upstreams.listing_server import UNKNOWN, Lists
 from tests.waiting import in_time, until
 
-GREETING = Greeting(
+MODERN = Greeting(
     era=Era.MODERN,
     version="2026-07-28",
     lists_tools=True,
@@ -35,67 +28,17 @@ GREETING = Greeting(
     skills=True,
     server_info="alpha 1",
 )
-UNKNOWN = RemoteError(-32601, "Method not found")
 
 
-class Library(TableConnection):
-    """A server that answers the same to each request for a list."""
+class Scene(Lists):
+    """All lists of a server of the modern era."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.lists: dict[Kind, list[str] | Exception] = {
-            Kind.TOOL: ["t"],
-            Kind.PROMPT: ["p"],
-            Kind.RESOURCE: ["x:r"],
-            Kind.TEMPLATE: ["x:{t}"],
-            Kind.SKILL: ["skill://s/SKILL.md"],
-        }
-        self.held: dict[Kind, trio.Event] = {}
-        self.subscription: Callable[[], Exception] = lambda: UNKNOWN
-
-    async def request(self, method: str, params: dict[str, object], *, timeout: float) -> bytes:  # noqa: ASYNC109
-        self.said.append((method, params))
-        if method == "subscriptions/listen":
-            raise self.subscription()
-        (kind,) = (each for each, form in LISTS.items() if form.method == method)
-        if kind in self.held:
-            await self.held[kind].wait()
-        names = self.lists[kind]
-        if isinstance(names, Exception):
-            raise names
-        schema = {"inputSchema": {"type": "object"}, "frontmatter": {"name": "s"}, "resources": "dynamic"}
-        listed: list[dict[str, Any]] = [{"name": each, LISTS[kind].key: each, **schema} for each in names]
-        return json.dumps({LISTS[kind].member: listed}).encode()
-
-    def asked(self, kind: Kind) -> int:
-        return sum(method == LISTS[kind].method for method, _ in self.said)
-
-
-class Scene:
-    """The lists of a server, and what they have told."""
-
-    def __init__(self, greeting: Greeting = GREETING, **timeouts: Any) -> None:
-        self.facts: list[Fact] = []
-        self.problems: list[Reason] = []
-        self.connection = Library()
-        redact = Redactor(())
-        redact.learn(["s3cret"], [])
-        server = Server(name="alpha", command="x", timeouts=Timeouts(**timeouts))
-        self.lists = ServerLists(
-            partial(Listing, server, tell=self.facts.append, wall=lambda: 42.0, redact=redact)
-        )
-        self.lists.begin(self.connection, 3, greeting)
+    def __init__(self, greeting: Greeting = MODERN, **timeouts: Any) -> None:
+        super().__init__(greeting, **timeouts)
 
     async def start(self, nursery: trio.Nursery) -> None:
-        problem = await self.lists.tools.list_now()
+        problem = await self.tools.list_now()
         await nursery.start(self.lists.keep, problem, self.problems.append)
-
-    def told(self, kind: Kind) -> list[DefinitionsListed]:
-        return [each for each in self.facts if isinstance(each, DefinitionsListed) and each.kind is kind]
-
-    def last(self, kind: Kind) -> tuple[list[str], str]:
-        fact = self.told(kind)[-1]
-        return [each.name for each in fact.definitions], fact.problem
 
 
 async def test_all_that_is_declared_is_listed_after_the_tools(nursery: trio.Nursery) -> None:
@@ -110,7 +53,7 @@ async def test_all_that_is_declared_is_listed_after_the_tools(nursery: trio.Nurs
 
 
 async def test_what_is_not_declared_is_not_asked_for_and_known_not_to_be_there(nursery: trio.Nursery) -> None:
-    scene = Scene(attrs.evolve(GREETING, others=("prompts",)))
+    scene = Scene(attrs.evolve(MODERN, others=("prompts",)))
     await scene.start(nursery)
     assert scene.connection.asked(Kind.RESOURCE) == scene.connection.asked(Kind.TEMPLATE) == 0
     assert scene.told(Kind.RESOURCE)[-1].declared is False
@@ -132,7 +75,7 @@ async def test_a_list_that_fails_costs_no_other_and_no_run(nursery: trio.Nursery
     assert problem
     assert "s3cret" not in problem
     assert scene.last(Kind.PROMPT) == (["p"], "")
-    assert scene.lists.tools.status.problem.text == ""
+    assert scene.tools.status.problem.text == ""
 
 
 async def test_who_has_resources_need_not_know_of_templates(nursery: trio.Nursery) -> None:
@@ -201,7 +144,7 @@ async def test_a_burst_of_announcements_of_one_kind_is_one_more_list_of_that_kin
     assert scene.last(Kind.PROMPT) == (["p", "q"], "")
     assert [scene.connection.asked(kind) for kind in Kind] == [1, 2, 1, 1, 1]
     assert scene.told(Kind.PROMPT)[-1].first is False
-    assert not scene.lists.tools.is_stale
+    assert not scene.tools.is_stale
 
 
 async def test_an_operator_has_everything_listed_again(nursery: trio.Nursery) -> None:

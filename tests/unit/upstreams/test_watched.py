@@ -35,8 +35,7 @@ async def test_a_level_is_asked_for_only_once_somebody_has_set_one(nursery: trio
     server = await keep(nursery, WatchedServer("alpha", wishing))
     asked: list[object] = []
     for level in (None, "debug", "debug", "error", None, None):
-        wishing.wish(level=level)
-        await trio.testing.wait_all_tasks_blocked()
+        await wishing.wish(level=level)
         asked.append([each["level"] for each in server.of(SET_LEVEL)])
     assert asked == [[], ["debug"], [], ["error"], [LEAST_TALKATIVE], []]
 
@@ -44,16 +43,14 @@ async def test_a_level_is_asked_for_only_once_somebody_has_set_one(nursery: trio
 async def test_a_level_is_asked_for_again_over_a_new_connection(nursery: trio.Nursery) -> None:
     wishing, refused = Wishing(), RemoteError(-32601, "no such method")
     watched = WatchedServer("alpha", wishing)
-    wishing.wish(level="debug")
+    await wishing.wish(level="debug")
     for _connection in range(2):
         async with background() as connected:
             server = await keep(connected, watched)
             assert server.of(SET_LEVEL) == [{"level": "debug"}]
             server.answer = lambda _method, _params: refused
-            wishing.wish(level="info")
-            await trio.testing.wait_all_tasks_blocked()
-            wishing.wish(level="debug")
-            await trio.testing.wait_all_tasks_blocked()
+            await wishing.wish(level="info")
+            await wishing.wish(level="debug")
             assert len(server.of(SET_LEVEL)) == 2
     server = await keep(nursery, watched, attrs.evolve(GREETING, logs=False))
     assert server.asked == []
@@ -62,13 +59,11 @@ async def test_a_level_is_asked_for_again_over_a_new_connection(nursery: trio.Nu
 async def test_each_uri_is_subscribed_once_and_unsubscribed_at_the_end(nursery: trio.Nursery) -> None:
     wishing = Wishing()
     server = await keep(nursery, WatchedServer("alpha", wishing))
-    wishing.wish("a:1", "a:2")
-    await trio.testing.wait_all_tasks_blocked()
+    await wishing.wish("a:1", "a:2")
     assert sorted(each["uri"] for each in server.of(SUBSCRIBE)) == ["a:1", "a:2"]
     assert wishing.outcomes == {"a:1": None, "a:2": None}
     wishing.outcomes.clear()
-    wishing.wish("a:2", "a:3")
-    await trio.testing.wait_all_tasks_blocked()
+    await wishing.wish("a:2", "a:3")
     assert (server.of(SUBSCRIBE), server.of(UNSUBSCRIBE)) == ([{"uri": "a:3"}], [{"uri": "a:1"}])
     # Who follows "a:2" since a moment ago, after the last one had gone, has to be told as well.
     assert wishing.outcomes == {"a:2": None, "a:3": None}
@@ -78,15 +73,14 @@ async def test_each_uri_is_subscribed_once_and_unsubscribed_at_the_end(nursery: 
 async def test_what_is_subscribed_again_may_have_changed_unnoticed(nursery: trio.Nursery) -> None:
     wishing = Wishing()
     watched = WatchedServer("alpha", wishing)
-    wishing.wish("a:1", "a:2")
+    await wishing.wish("a:1", "a:2")
     async with background() as connected:
         await keep(connected, watched)
-    wishing.wish("a:2", "a:new")
+    await wishing.wish("a:2", "a:new")
     server = await keep(nursery, watched)
     assert sorted(each["uri"] for each in server.of(SUBSCRIBE)) == ["a:2", "a:new"]
     # Who follows one only now that nobody followed at first has missed nothing.
-    wishing.wish("a:1", "a:2")
-    await trio.testing.wait_all_tasks_blocked()
+    await wishing.wish("a:1", "a:2")
     assert wishing.updated == ["a:2"]
 
 
@@ -96,7 +90,7 @@ async def test_a_refusal_is_told_and_not_asked_about_again(
     wishing, refusal = Wishing(), RemoteError(-32002, "no such resource")
     server = await keep(nursery, WatchedServer("alpha", wishing))
     server.answer = lambda _method, _params: refusal
-    wishing.wish("a:1")
+    await wishing.wish("a:1")
     await trio.sleep(10 * RETRY_SECONDS)
     assert (len(server.of(SUBSCRIBE)), wishing.outcomes) == (1, {"a:1": refusal})
 
@@ -107,7 +101,7 @@ async def test_a_server_that_does_not_answer_is_asked_again_and_holds_up_no_othe
     wishing = Wishing()
     server = await keep(nursery, WatchedServer("alpha", wishing))
     server.mute.add(SUBSCRIBE)
-    wishing.wish("a:1")
+    await wishing.wish("a:1")
     await trio.sleep(ASK_SECONDS + 1)
     assert wishing.outcomes["a:1"] is not None
     server.mute.clear()
@@ -117,10 +111,9 @@ async def test_a_server_that_does_not_answer_is_asked_again_and_holds_up_no_othe
 
 async def test_a_server_without_subscriptions_is_not_asked_and_that_is_said(nursery: trio.Nursery) -> None:
     wishing = Wishing()
-    wishing.wish("a:1")
+    await wishing.wish("a:1")
     server = await keep(nursery, WatchedServer("alpha", wishing), attrs.evolve(GREETING, updates=False))
-    wishing.wish("a:1", "a:2")
-    await trio.testing.wait_all_tasks_blocked()
+    await wishing.wish("a:1", "a:2")
     assert server.asked == []
     assert {"resources.subscribe" in str(refusal) for refusal in wishing.outcomes.values()} == {True}
     assert sorted(wishing.outcomes) == ["a:1", "a:2"]

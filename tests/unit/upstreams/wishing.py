@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 import trio
+import trio.testing
 from msgspec import Raw
 
 from daemon.catalog.authorship import UnsafeQuestion
@@ -31,8 +32,10 @@ class Wishing:
     asked: list[PeerRequest] = attrs.field(factory=list)
     refusals: list[Event] = attrs.field(factory=list)
 
-    def wish(self, *uris: str, level: str | None = None) -> None:
+    async def wish(self, *uris: str, level: str | None = None) -> None:
+        """Wish for these, and wait for all that comes of it."""
         self.watch.set(StandingWishes(level=level, uris=frozenset(uris)))
+        await trio.testing.wait_all_tasks_blocked()
 
     def hear(self, server: str, method: str, params: Raw, cause: Exchange | None) -> None:
         self.heard.append((server, method))

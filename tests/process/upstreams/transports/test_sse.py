@@ -37,7 +37,6 @@ from daemon.model import Era
 from daemon.protocol import MODERN_VERSION
 from tests.process.upstreams.transports.posts import OF_LIBRARIES
 from tests.unit.upstreams.transports.serving import (
-    TOOLS,
     Client,
     Fixture,
     Request,
@@ -85,14 +84,6 @@ async def talking(**options: Any) -> AsyncIterator[tuple[Client, Fixture, list[i
             await client.greet(Era.HANDSHAKE)
             yield client, fixture, refusing, running
         await running.stop()
-
-
-async def test_a_call_and_a_listing_pass_through_unchanged() -> None:
-    async with talking() as (client, _, _, _):
-        listing = await client.ask("tools/list")
-        assert (listing["tools"], listing["vendorTop"]) == (TOOLS, 1)
-        assert (await client.call("echo", a=1)).result["echo"] == {"a": 1}
-        assert (await client.call("ask")).result["code"] == -32601
 
 
 async def test_a_call_that_is_cancelled_in_the_modern_era_is_too() -> None:
@@ -234,13 +225,6 @@ async def answer(socket: WebSocketConnection, asked: Any, request: WebSocketRequ
     await socket.send_message(reply.encode() if name == "binary" else reply)
 
 
-async def test_a_call_goes_through() -> None:
-    async with conversing(echo) as client:
-        caller = await client.call("t", a="ü")
-        assert caller.result == {"got": {"name": "t", "arguments": {"a": "ü"}}}
-        assert await client.ask("tools/list") == {"got": {}}
-
-
 async def test_configured_headers_and_the_query_are_sent() -> None:
     paths: list[str] = []
 
@@ -257,15 +241,6 @@ async def test_configured_headers_and_the_query_are_sent() -> None:
 async def test_a_binary_message_may_hold_json() -> None:
     async with conversing(echo) as client:
         assert (await client.call("binary")).result["got"]["name"] == "binary"
-
-
-async def test_nobody_there() -> None:
-    with trio.socket.socket() as unused:
-        await unused.bind(("127.0.0.1", 0))
-        port = unused.getsockname()[1]
-        with pytest.raises(ConnectionLost, match=f"cannot connect to 127.0.0.1:{port}: Connection refused"):
-            async with connected(context_for(TransportType.WS, f"ws://127.0.0.1:{port}/")):
-                pass
 
 
 async def test_a_server_behind_tls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
