@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from daemon import version
 from daemon.bridge.unreachable import OPERATORS, explain
@@ -194,11 +194,9 @@ class Wire:
         return b"\n" in self._received
 
 
-class Companion(Protocol):
-    """Handles the messages that the daemon sends before its answer."""
-
-    def take(self, message: Message, wire: Wire) -> float:
-        """Handle a notification or request; returns the seconds that a person took, which no timeout counts."""
+Companion = Callable[[Message, Wire], float]
+"""Handles a message that the daemon sends before its answer; returns the seconds of a person, which no timeout
+counts."""
 
 
 def ask(
@@ -329,7 +327,7 @@ def _answer(wire: Wire, deadline: float, companion: Companion | None) -> Message
         message = wire.next(deadline)
         if "method" in message:
             if companion is not None:
-                deadline += companion.take(message, wire)
+                deadline += companion(message, wire)
         elif message.get("id") == _ID:
             return message
 

@@ -46,7 +46,7 @@ def log_in(options: argparse.Namespace) -> int:
         stderr=sys.stderr,
         opens=not options.no_browser and has_display(os.environ),
     )
-    answer: LoginReport = ask_with(options, "login", params, companion)
+    answer: LoginReport = ask_with(options, "login", params, companion.take)
     print(document(answer) if options.json else in_words(answer))
     name, state = answer["server"], answer["state"]
     if state in COMING:
@@ -64,7 +64,7 @@ def in_words(answer: LoginReport) -> str:
 
 
 class LoginCompanion(NamedTuple):
-    """Shows the login page, and passes on the address that the person pastes (a `control.Companion`)."""
+    """Shows the login page, and passes on the pasted address; `take` is a `control.Companion`."""
 
     server: str
     stdin: TextIO | None

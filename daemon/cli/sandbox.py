@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from daemon.cli.command import UsageError, asking, has_terminal
-from daemon.cli.control import CommandFailed, Message, RemoteFault, Wire, ask_with, note, say
+from daemon.cli.control import CommandFailed, Message, RemoteFault, ask_with, note, say
 from daemon.kit.later import later
 from daemon.kit.wording import counted, span
 from daemon.safety.escape import document
@@ -63,49 +63,45 @@ _show = asking("sandbox", "server", shown)
 # --- learn ------------------------------------------------------------------------------------------------
 
 
-class _LessonCompanion:
-    """Ends a lesson after the file's calls, or after the time in which the user uses the server."""
+def _lesson(options: argparse.Namespace, calls: list[Message]) -> float:
+    """End a lesson after the file's calls, or after the time of the user; returns the seconds that it took."""
+    began = time.monotonic()
+    try:
+        _replay(options, calls) if options.calls else _wait(options)
+    except KeyboardInterrupt:
+        note("the lesson ends")
+    ask_with(options, "learned", {"server": options.server})
+    return time.monotonic() - began
 
-    def __init__(self, options: argparse.Namespace, calls: list[Message]) -> None:
-        self._options, self._calls = options, calls
 
-    def take(self, message: Message, wire: Wire) -> float:
-        del message, wire
-        began = time.monotonic()
+def _wait(options: argparse.Namespace) -> None:
+    ends = ", until Enter or Ctrl-C" if has_terminal() else ""
+    now = f"use it now, {span(options.length)}{ends}"
+    note(f"{options.server} runs without its sandbox, and is watched: {now}")
+    if select.select([sys.stdin] if has_terminal() else [], [], [], options.length)[0]:
+        sys.stdin.readline()
+
+
+def _replay(options: argparse.Namespace, calls: list[Message]) -> None:
+    for call in calls:
+        tool = call["tool"].removeprefix(f"{options.server}/")
+        wish = {"server": options.server, "tool": tool, "arguments": call.get("arguments", {})}
         try:
-            self._replay() if self._options.calls else self._wait()
-        except KeyboardInterrupt:
-            note("the lesson ends")
-        ask_with(self._options, "learned", {"server": self._options.server})
-        return time.monotonic() - began
-
-    def _wait(self) -> None:
-        ends = ", until Enter or Ctrl-C" if has_terminal() else ""
-        length = self._options.length
-        now = f"use it now, {span(length)}{ends}"
-        note(f"{self._options.server} runs without its sandbox, and is watched: {now}")
-        if select.select([sys.stdin] if has_terminal() else [], [], [], length)[0]:
-            sys.stdin.readline()
-
-    def _replay(self) -> None:
-        for call in self._calls:
-            tool = call["tool"].removeprefix(f"{self._options.server}/")
-            wish = {"server": self._options.server, "tool": tool, "arguments": call.get("arguments", {})}
-            try:
-                failed = ask_with(self._options, "call", wish).get("isError")
-                note(f"called {tool}" + (": it answered with an error" if failed else ""))
-            except RemoteFault as fault:
-                note(f"called {tool}: {fault}")
+            failed = ask_with(options, "call", wish).get("isError")
+            note(f"called {tool}" + (": it answered with an error" if failed else ""))
+        except RemoteFault as fault:
+            note(f"called {tool}: {fault}")
 
 
 def _learn(options: argparse.Namespace) -> int:
     options.length = options.length or LESSON_SECONDS
-    companion = _LessonCompanion(options, _calls(options.calls) if options.calls else [])
+    calls = _calls(options.calls) if options.calls else []
     wish = {"server": options.server, "mode": options.mode or "home", "seconds": options.length}
     # The daemon ends the lesson by itself if this command cannot.
     note(f"starts {options.server} without its sandbox")
     # The server may install its package before it is up, and the lesson begins.
-    answer = ask_with(options, "learn", wish, companion, timeout=options.timeout + options.length)
+    seconds = options.timeout + options.length
+    answer = ask_with(options, "learn", wish, lambda *_: _lesson(options, calls), timeout=seconds)
     if options.json:
         print(document(answer))
     else:

@@ -69,10 +69,6 @@ def _with_reason(words: str, event: Event) -> str:
     return f"{words}: {why}" if (why := _why(event)) else words
 
 
-def _started(event: Event, _details: Mapping[str, object]) -> str:
-    return f"run {event.run} begins"
-
-
 def of_tool(event: Event, name: str) -> str:
     """The change of one tool in an event: `changed (argument place added)`; empty without one."""
     tools, renamed, differ = (event.details.get(each) for each in ("tools", "renamed", "toolsDiffer"))
@@ -179,7 +175,7 @@ def _lists_changed(_event: Event, details: Mapping[str, object]) -> str:
     ]
     renamed = details.get("renamed")
     if isinstance(renamed, dict) and renamed:
-        told.append(f"renamed: {_some([f'{old} to {new}' for old, new in renamed.items()])}")
+        told.append(f"renamed: {some([f'{old} to {new}' for old, new in renamed.items()], NAMED)}")
     return "; ".join(told)
 
 
@@ -188,7 +184,7 @@ def _changes(noun: str, found: object, differ: object) -> str:
     if not isinstance(found, dict):
         return ""
     told = [
-        f"{word} {_some(_explained(names, differ), int(found.get(f'{how}More', 0)))}"
+        f"{word} {some(_explained(names, differ), NAMED, int(found.get(f'{how}More', 0)))}"
         for how, word in _HOW.items()
         if (names := found.get(how))
     ]
@@ -206,7 +202,7 @@ def _differences(found: object) -> str:
     if not isinstance(found, dict):
         return ""
     told = [
-        f"{'argument' if len(names) == 1 else 'arguments'} {_some(names)} {how}"
+        f"{'argument' if len(names) == 1 else 'arguments'} {some(names, NAMED)} {how}"
         for what, how in _ARGUMENTS.items()
         if (names := found.get(what))
     ]
@@ -238,12 +234,12 @@ def _held(_event: Event, details: Mapping[str, object]) -> str:
         if isinstance(each, Mapping)
     ]
     more = sum(int(_number(each, "more") or 0) for each in (details, found))
-    return f"waits for approval (`mcpd approve`): {_some(told, more)}"
+    return f"waits for approval (`mcpd approve`): {some(told, NAMED, more)}"
 
 
 def _approved(_event: Event, details: Mapping[str, object]) -> str:
     more = int(_number(details, "namesMore") or 0)
-    return f"{details.get('by')} approved {_some(_names(details.get('names')), more)}"
+    return f"{details.get('by')} approved {some(_names(details.get('names')), NAMED, more)}"
 
 
 def _allowed(_event: Event, details: Mapping[str, object]) -> str:
@@ -252,26 +248,12 @@ def _allowed(_event: Event, details: Mapping[str, object]) -> str:
     return f"{details.get('by')} allowed {details.get('tool')} {how}".rstrip()
 
 
-def _declined(_event: Event, details: Mapping[str, object]) -> str:
-    return f"{details.get('tool')} was not allowed: {details.get('why')}"
-
-
-def _some(names: Sequence[object], more: int = 0) -> str:
-    return some(names, NAMED, more)
-
-
-def _epoch(_event: Event, details: Mapping[str, object]) -> str:
-    return f"its offer to models has a new version (epoch {details.get('epoch')})"
-
-
-def _switched(_event: Event, details: Mapping[str, object]) -> str:
-    return f"an operator switched {details.get('what')} {'on' if details.get('on') else 'off'}"
-
-
 def _reloaded(event: Event, details: Mapping[str, object]) -> str:
     if event.text:
         return f"the configuration was refused: {event.text}"
-    told = [f"{what}: {_some(names)}" for what, names in details.items() if isinstance(names, list) and names]
+    told = [
+        f"{what}: {some(names, NAMED)}" for what, names in details.items() if isinstance(names, list) and names
+    ]
     return f"the configuration was read: {'; '.join(told) or 'nothing has changed'}"
 
 
@@ -335,20 +317,22 @@ def _daemon_stopped(_event: Event, details: Mapping[str, object]) -> str:
 _K = EventKind
 
 _WORDED: Mapping[EventKind, Callable[[Event, Mapping[str, object]], str]] = {
-    _K.STARTED: _started,
+    _K.STARTED: lambda event, _details: f"run {event.run} begins",
     _K.READY: _ready,
     _K.DEGRADED: lambda event, _details: _with_reason("degraded", event),
     _K.ENDED: _ended,
     _K.RESTARTED: _restarted,
     _K.STATE: lambda event, details: _with_reason(str(details.get("state")), event),
     _K.LISTS_CHANGED: _lists_changed,
-    _K.EPOCH: _epoch,
+    _K.EPOCH: lambda _event, details: f"its offer to models has a new version (epoch {details.get('epoch')})",
     _K.LOGIN: lambda event, details: _with_reason(f"login {details.get('outcome')}", event),
     _K.HELD: _held,
     _K.APPROVED: _approved,
     _K.ALLOWED: _allowed,
-    _K.DECLINED: _declined,
-    _K.SWITCHED: _switched,
+    _K.DECLINED: lambda _event, details: f"{details.get('tool')} was not allowed: {details.get('why')}",
+    _K.SWITCHED: lambda _event, details: (
+        f"an operator switched {details.get('what')} {'on' if details.get('on') else 'off'}"
+    ),
     _K.RELOADED: _reloaded,
     _K.SIGNAL: lambda _event, details: f"mcpd got {details.get('signal')}",
     _K.REFUSED: _refused,

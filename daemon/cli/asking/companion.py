@@ -104,7 +104,7 @@ def members(value: object) -> Message:
 
 
 class CallCompanion(NamedTuple):
-    """Takes a server's progress and questions during a call (a `control.Companion`)."""
+    """Takes a server's progress and questions during a call; `take` is a `control.Companion`."""
 
     server: str
     stdin: TextIO | None
@@ -150,7 +150,7 @@ class CallCompanion(NamedTuple):
     def conversing(self, options: argparse.Namespace, ask: Callable[..., Message]) -> Message:
         """Call `ask` with this companion and return the answer. Raises as `control.ask_with`."""
         try:
-            return ask(companion=self)
+            return ask(companion=self.take)
         except DaemonSilent as silent:
             raise explained(options, self.server, silent) from None
         finally:

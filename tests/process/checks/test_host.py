@@ -45,27 +45,18 @@ class Systemd:
         system: dict[str, str] = MISSING,
     ) -> None:
         """Script it."""
-        cases = {
-            "--user show mcpd.service *": service,
-            "--user show mcpd.socket *": socket,
-            "show mcpd.service *": system,
-            "show mcpd.socket *": socket,
-        }
-        arms = "\n".join(f"{_pattern(words)}) {_print(unit)} ;;" for words, unit in cases.items())
-        script = f'#!/bin/sh\necho "$*" >> {self.asked}\ncase "$*" in\n{arms}\n*) exit 9 ;;\nesac\n'
+        answers = {"--user show mcpd.service": service, "show mcpd.service": system}
+        answers |= {"--user show mcpd.socket": socket, "show mcpd.socket": socket}
+        arms = "".join(
+            f"'{words} '*) printf '%s\\n' {shlex.join(f'{key}={value}' for key, value in unit.items())} ;;\n"
+            for words, unit in answers.items()
+        )
+        script = f'#!/bin/sh\necho "$*" >> {self.asked}\ncase "$*" in\n{arms}*) exit 9 ;;\nesac\n'
         self.house.program("systemctl", script)
 
     def found(self) -> list[Finding]:
         """What the check finds."""
         return list(units(self.house.look(), self.linger))
-
-
-def _pattern(words: str) -> str:
-    return words.replace(" ", "\\ ")
-
-
-def _print(unit: dict[str, str]) -> str:
-    return "printf '%s\\n' " + " ".join(shlex.quote(f"{key}={value}") for key, value in unit.items())
 
 
 @pytest.fixture

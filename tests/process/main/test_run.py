@@ -372,7 +372,7 @@ def test_the_address_of_http_is_had_before_it_says_ready_and_counts_more_on_the_
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as free:
         address = address_of(free)
-        config = place.config({"listen": {"http": {"address": address_of(taken)}}})
+        config = place.config({"listen": {"http": {"address": address_of(taken), "drain": 0.01}}})
         there = free.getsockname()
         free.close()
         with place.daemon(config, "--http", address) as process:
@@ -380,15 +380,8 @@ def test_the_address_of_http_is_had_before_it_says_ready_and_counts_more_on_the_
             socket.create_connection(there, PATIENCE).close()
             process.terminate()
             ended(process, 0)
-
-
-def test_who_drains_tells_the_service_manager_how_long_that_takes(place: Place) -> None:
-    config = place.config({"listen": {"http": {"address": "127.0.0.1:0", "drain": 0.01}}})
-    with place.daemon(config) as process:
-        assert place.told().startswith("READY=1")
-        process.terminate()
-        ended(process, 0)
-        assert place.told() == stopping(0.01)
+            # Who drains tells the service manager how long that takes.
+            assert place.told() == stopping(0.01)
 
 
 def test_an_address_of_http_that_is_taken_is_status_69_with_what_holds_it(place: Place) -> None:

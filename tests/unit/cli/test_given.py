@@ -100,7 +100,9 @@ def test_a_file_of_variables_is_the_servers_with_its_secrets_apart(
     assert told(config, *words) == 0
     assert servers(config)["time"]["env"] == {"LEVEL": "3", "API_TOKEN": "${TIME__API_TOKEN}"}
     assert config.with_name("env").read_text() == f"TIME__API_TOKEN={KEY}\n"
-    assert KEY not in "".join(capsys.readouterr())
+    said = "".join(capsys.readouterr())
+    assert f"kept in {config.with_name('env')}, for you only: TIME__API_TOKEN\n" in said
+    assert KEY not in said
 
 
 def test_keys_of_other_clients_are_told(config: Path, stdin: Stdin, capsys: Captured) -> None:

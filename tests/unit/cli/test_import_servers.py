@@ -243,15 +243,6 @@ def test_without_a_record_it_is_said_that_only_the_entry_is_removed(here: Machin
     assert path.read_text() == "[tui]\nx = 1\n"
 
 
-def test_a_file_that_is_broken_by_now_is_left_alone(here: Machine, capsys: Captured) -> None:
-    implementation("install").main(["codex"])
-    path = here.home / ".codex" / "config.toml"
-    path.write_text(path.read_text() + "= broken")
-    before = path.read_bytes()
-    assert "config.toml" in err_of(capsys, main(["codex"]), 1)
-    assert path.read_bytes() == before
-
-
 # --- the last three lines of `mcpd up` -----------------------------------------------------------------------
 
 

@@ -51,19 +51,15 @@ ANSWER: dict[str, Any] = {
 }
 
 
-def test_json_is_the_daemons_answer(control: Controls, capsys: Captured) -> None:
+def test_json_is_the_daemons_answer_of_all_or_of_one_category(control: Controls, capsys: Captured) -> None:
     daemon = control({"tools": ANSWER})
     assert json.loads(out_of(capsys, main(["--json"]))) == ANSWER
     assert asked_for(daemon.asked) == [("tools", {})]
-
-
-def test_one_category_can_be_asked_for(control: Controls, capsys: Captured) -> None:
-    control({"tools": ANSWER})
-    assert main(["--category", "history", "--json"]) == 0
-    assert set(json.loads(capsys.readouterr().out)["categories"]) == {"history"}
+    assert set(json.loads(out_of(capsys, main(["--category", "history", "--json"])))["categories"]) == {
+        "history"
+    }
     shown = out_of(capsys, main(["--category", "history"]))
-    assert "git/git_log" in shown
-    assert "read" not in shown
+    assert ("git/git_log" in shown, "read" in shown) == (True, False)
 
 
 SERVER: dict[str, Any] = {
@@ -221,7 +217,7 @@ def approval(*waiting: Any, approved: Any = (), idle: Any = (), waits: str = "",
     return render_approval(told, waits=waits, screen=SCREEN).split("\n")
 
 
-def test_what_waits_is_a_line_each_and_says_how_to_look_and_to_approve() -> None:
+def test_what_waits_or_was_approved_is_a_line_each_and_says_how_to_look_and_to_approve() -> None:
     assert approval(LOG, REVIEW) == [
         LOG_LINE,
         REVIEW_LINE,
@@ -232,9 +228,6 @@ def test_what_waits_is_a_line_each_and_says_how_to_look_and_to_approve() -> None
     assert approval({**REVIEW, "server": "a b"})[-1].startswith("To approve: mcpd approve 'a b/prompt:review")
     assert approval() == ["nothing waits for approval"]
     assert approval(idle=["git/\x1b"]) == ["git/\\x1b: nothing waits for approval"]
-
-
-def test_what_was_approved_is_told_with_its_change_and_what_changed_meanwhile() -> None:
     assert approval(REVIEW, approved=[LOG], waits=MEANWHILE, note="lost\x1b")[:4] == [
         f"approved {LOG_LINE}",
         f"changed meanwhile, and waits: {REVIEW_LINE}",

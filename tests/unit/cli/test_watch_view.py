@@ -171,19 +171,9 @@ def test_a_server_is_as_bad_as_its_worst_instance() -> None:
     assert WatchChoices(order="state").shown(servers) == ["b", "a"]
 
 
-def test_a_filter_is_typed_and_kept_and_escape_drops_it_before_it_leaves() -> None:
-    choices = pressed("/", *"Xy", "backspace", "backspace", *"FAI")
-    assert (choices.typing, choices.shown(SERVERS)) == (True, ["mail"])
-    choices.press("enter", SERVERS)
-    assert (choices.typing, choices.text) == (False, "FAI")
-    choices.press("escape", SERVERS)
-    assert (choices.text, choices.left) == ("", False)
-    choices.press("escape", SERVERS)
-    assert choices.left
-
-
 def test_what_is_typed_into_a_filter_is_no_command_and_has_a_bound() -> None:
-    choices = pressed("/", *"qs?", "up", "\t")
+    assert pressed("/", *"FAI").shown(SERVERS) == ["mail"]
+    choices = pressed("/", *"X", "backspace", *"qs?", "up", "\t")
     assert (choices.text, choices.left, choices.page) == ("qs?", False, WatchPage.TABLE)
     choices.press("escape", SERVERS)
     assert (choices.text, choices.typing, choices.left) == ("", False, False)
@@ -201,15 +191,6 @@ def test_the_selection_goes_with_its_server_and_to_the_first_when_that_is_gone()
     assert choices.current(choices.shown(SERVERS)) == "time"
     assert choices.current(["git"]) == "git"
     assert choices.current([]) == ""
-
-
-def test_one_server_fills_the_screen_until_it_is_left() -> None:
-    choices = pressed("down", "enter", "down", "pagedown")
-    assert (choices.page, choices.selected, choices.top) == (WatchPage.SERVER, "time", 3)
-    choices.press("home", SERVERS)
-    assert choices.top == 0
-    choices.press("escape", SERVERS)
-    assert (choices.page, choices.left) == (WatchPage.TABLE, False)
 
 
 # --- asking beside the screen --------------------------------------------------------------------------------

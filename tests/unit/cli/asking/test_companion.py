@@ -17,7 +17,7 @@ import pytest
 
 from daemon.cli.asking.companion import CallCompanion, Progress, converse, pages_of
 from daemon.cli.asking.elicitation import Interrupted, Terminal
-from daemon.cli.control import RemoteFault, Wire
+from daemon.cli.control import Companion, RemoteFault, Wire
 from daemon.cli.table import implementation
 from tests.unit.cli.conftest import Controls
 from tests.unit.cli.daemons import asked_for
@@ -71,12 +71,21 @@ def scene() -> Iterator[Scene]:
     os.close(keyboard)
 
 
-def test_progress_is_shown_and_takes_no_time_of_a_person(scene: Scene) -> None:
+def test_progress_is_shown_takes_no_time_of_a_person_and_ends_with_the_call(scene: Scene) -> None:
     progress = Progress(scene.stderr, columns=None, clock=time.monotonic)
     report = {"method": "notifications/progress", "params": {"progress": 1, "total": 2}}
     assert scene.companion(progress=progress).take(report, scene.wire) == 0
     assert scene.stderr.getvalue() == "mcpd: 1 of 2\n"
     scene.companion().take({"method": "notifications/other", "params": []}, scene.wire)
+    bar = scene.companion(progress=Progress(scene.stderr, columns=80, clock=time.monotonic))
+
+    def call(companion: Companion) -> Json:
+        companion(report, scene.wire)
+        assert scene.stderr.getvalue().endswith("50 %")
+        return {}
+
+    assert bar.conversing(options(), call) == {}
+    assert scene.stderr.getvalue().endswith("\r\x1b[K")
 
 
 def test_a_question_is_answered_on_the_connection(scene: Scene) -> None:

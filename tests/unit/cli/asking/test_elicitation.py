@@ -158,50 +158,39 @@ def test_a_format_and_bounds_are_told_together() -> None:
 
 
 WORDS = st.text(max_size=8)
-TITLES: st.SearchStrategy[Json] = st.fixed_dictionaries({}, optional={"title": WORDS, "description": WORDS})
 NUMBERS = st.integers(-1000, 1000) | st.floats(-1e6, 1e6)
+
+
+def bounded(**bounds: st.SearchStrategy[Any]) -> st.SearchStrategy[Json]:
+    """Any of these keywords."""
+    return st.fixed_dictionaries({}, optional=bounds)
 
 
 @st.composite
 def texts(draw: st.DrawFn) -> tuple[Json, str]:
     """A text's schema, and a line that fits."""
-    form = draw(st.sampled_from(["email", "uri", "date", "date-time", None]))
     fitting = {
         "email": "ada@example.org",
         "uri": "https://example.org/a",
         "date": "2026-11-23",
         "date-time": "2026-11-23T14:30:00Z",
         None: draw(st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=9)),
-    }[form]
-    bounds = draw(
-        st.fixed_dictionaries(
-            {},
-            optional={
-                "minLength": st.integers(0, len(fitting)),
-                "maxLength": st.integers(len(fitting), 60),
-                "default": st.just(fitting) | WORDS,
-            },
-        )
-    )
-    return {"type": "string", **({"format": form} if form else {}), **bounds}, fitting
+    }
+    form = draw(st.sampled_from([*fitting]))
+    line = fitting[form]
+    least, most = st.integers(0, len(line)), st.integers(len(line), 60)
+    bounds = draw(bounded(minLength=least, maxLength=most, default=st.just(line) | WORDS))
+    return {"type": "string", **({"format": form} if form else {}), **bounds}, line
 
 
 @st.composite
 def numbers(draw: st.DrawFn) -> tuple[Json, str]:
     """A number's schema, and a line that fits."""
-    kind = draw(st.sampled_from(["number", "integer"]))
     value = draw(st.integers(-1000, 1000))
-    bounds = draw(
-        st.fixed_dictionaries(
-            {},
-            optional={
-                "minimum": st.integers(-2000, value) | st.floats(-2000, value),
-                "maximum": st.integers(value, 2000) | st.floats(value, 2000),
-                "default": NUMBERS | WORDS,
-            },
-        )
-    )
-    return {"type": kind, **bounds}, str(value)
+    least = st.integers(-2000, value) | st.floats(-2000, value)
+    most = st.integers(value, 2000) | st.floats(value, 2000)
+    bounds = draw(bounded(minimum=least, maximum=most, default=NUMBERS | WORDS))
+    return {"type": draw(st.sampled_from(["number", "integer"])), **bounds}, str(value)
 
 
 @st.composite
@@ -230,10 +219,10 @@ def choices(draw: st.DrawFn) -> tuple[Json, str]:
 
 
 BOOLEANS = st.tuples(
-    st.fixed_dictionaries({"type": st.just("boolean")}, optional={"default": st.booleans() | WORDS}),
+    bounded(default=st.booleans() | WORDS).map(lambda bounds: {"type": "boolean", **bounds}),
     st.sampled_from(["y", "no", "TRUE"]),
 )
-MEMBERS = st.tuples(texts() | numbers() | choices() | BOOLEANS, TITLES)
+MEMBERS = st.tuples(texts() | numbers() | choices() | BOOLEANS, bounded(title=WORDS, description=WORDS))
 
 
 @given(members=st.dictionaries(WORDS, MEMBERS, max_size=5), data=st.data())
@@ -242,11 +231,8 @@ def test_a_form_yields_what_its_schema_accepts(members: dict[str, Any], data: st
     required = data.draw(st.lists(st.sampled_from(sorted(properties)), unique=True)) if properties else []
     schema = {"type": "object", "properties": properties, "required": required}
     lines = [line for (_schema, line), _titles in members.values()]
-    noise = (
-        data.draw(st.lists(st.sampled_from(["\x1b[31m", "7e7", "nothing like it"]), max_size=1))
-        if lines
-        else []
-    )
+    noises = st.lists(st.sampled_from(["\x1b[31m", "7e7", "nothing like it"]), max_size=1)
+    noise = data.draw(noises) if lines else []
     # Noise that happens to fit the first question takes the place of its line.
     person = Helpful([*lines, "y", *lines, "y"], noise=noise)
     result = answer("alpha", {"message": "?", "requestedSchema": schema}, person, lambda _url: False)
