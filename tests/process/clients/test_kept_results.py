@@ -77,33 +77,19 @@ def stored(results: KeptResults) -> set[str]:
 # --- whose they are ------------------------------------------------------------------------------------------
 
 
-async def test_a_result_is_its_sessions_over_all_of_its_connections(results: KeptResults) -> None:
+async def test_a_result_is_its_sessions_else_its_connections_else_its_tokens(results: KeptResults) -> None:
     mine, again, other = Client(), Client(), Client()
     found = await keep(results, call(mine, "a"))
     assert await has(results, call(again, "a"), found)
-    assert not await has(results, call(mine, "b"), found)
-    assert not await has(results, call(other), found)
-    assert not await has(results, call(mine), found)
-
-
-async def test_without_a_session_it_is_its_connections(results: KeptResults) -> None:
-    mine, other = Client(), Client()
+    for stranger in (call(mine, "b"), call(other), call(mine), call(mine, "a", profile="small")):
+        assert not await has(results, stranger, found)
+    # Without a session.
     found = await keep(results, call(mine))
-    assert await has(results, call(mine), found)
-    assert not await has(results, call(other), found)
-
-
-async def test_where_connections_carry_one_request_it_is_its_tokens(results: KeptResults) -> None:
-    one, other = (Principal(owner=f"token {name}: ", token=name, keeps=False) for name in ("one", "other"))
+    assert [await has(results, call(each), found) for each in (mine, other)] == [True, False]
+    # Where connections carry one request each.
+    one, two = (Principal(owner=f"token {name}: ", token=name, keeps=False) for name in ("one", "two"))
     found = await keep(results, call(Client(one)))
-    assert await has(results, call(Client(one)), found)
-    assert not await has(results, call(Client(other)), found)
-
-
-async def test_another_profile_does_not_read_it(results: KeptResults) -> None:
-    mine = Client()
-    found = await keep(results, call(mine, "a"))
-    assert not await has(results, call(mine, "a", profile="small"), found)
+    assert [await has(results, call(Client(each)), found) for each in (one, two)] == [True, False]
 
 
 def names_and_modes(directory: Path) -> tuple[list[str], list[int]]:
@@ -116,16 +102,14 @@ def names_and_modes(directory: Path) -> tuple[list[str], list[int]]:
     return [each.name for each in directory.iterdir()], modes
 
 
-async def test_ids_are_long_and_guessing_does_not_help(results: KeptResults) -> None:
+async def test_ids_are_long_and_guessing_does_not_help_and_the_file_is_private(
+    results: KeptResults, tmp_path: Path
+) -> None:
     mine = call(Client())
     found = {await keep(results, mine) for _ in range(3)}
     assert {len(each) for each in found} == {32}
     assert stored(results) == found
     assert not await has(results, mine, "../secret")
-
-
-async def test_the_file_is_private_and_has_no_name(results: KeptResults, tmp_path: Path) -> None:
-    assert await keep(results, call(Client()))
     assert names_and_modes(tmp_path) == ([], [0o600])
 
 

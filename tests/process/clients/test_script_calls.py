@@ -199,18 +199,18 @@ async def test_progress_counts_calls(stage: Stage, client: Client) -> None:
     assert value_of(await answer_to(client)) is None
 
 
-async def test_a_long_name_goes_nowhere(client: Client) -> None:
+async def test_what_is_too_long_or_nested_too_deeply_is_refused(client: Client) -> None:
     await run(client, "await call('alpha/' + 'x' * 100_000, {})", _meta={"progressToken": "p"})
     answer = await client.get()
     assert "UnknownTool: no tool has a name of more than 1,024 characters" in error_of(answer)["message"]
-
-
-async def test_inputs_that_are_too_long_or_cannot_be_read_are_refused(client: Client) -> None:
     await run(client, "1", inputs={"lists": [[]] * 100_000})
     assert error_of(await answer_to(client))["limit"] == MAX_INPUTS
     params = b'{"name":"run_code","arguments":{"code":"1","inputs":{"a":1e400}}}'
     await client.send(b'{"jsonrpc":"2.0","id":2,"method":"tools/call","params":%b}' % params)
     assert error_of(await answer_to(client, 2))["code"] == "InvalidArguments"
+    await run(client, "a = 1\nfor _ in range(998):\n    a = [a]\na")
+    error = error_of(await answer_to(client))
+    assert (error["code"], "nested too deeply" in error["message"]) == ("ScriptFailed", True)
 
 
 async def test_a_script_leaves_nothing_that_listens(stage: Stage, client: Client) -> None:
@@ -251,9 +251,12 @@ async def test_a_fault_while_a_script_is_cancelled_costs_no_other(
     assert value_of(await answer_to(client, 2)) == 2
 
 
-async def test_a_value_that_is_too_large_is_cut_and_said_so(scripts: Scripts, nursery: trio.Nursery) -> None:
-    stage = staged(scripts, answerTokens=500)
-    client = await greeted(stage, nursery)
+async def test_a_script_that_is_too_long_is_not_run_and_a_value_that_is_too_large_is_cut_and_said_so(
+    scripts: Scripts, nursery: trio.Nursery
+) -> None:
+    client = await greeted(staged(scripts, answerTokens=500, scriptLimits={"codeBytes": 60}), nursery)
+    await run(client, "1 + 1 " * 11, 9)
+    assert error_of(await answer_to(client, 9))["limit"] == 60
     await run(client, "'é' * 5000")
     result = (await answer_to(client))["result"]
     assert "10,002 bytes" in result["structuredContent"]["note"]
@@ -262,19 +265,6 @@ async def test_a_value_that_is_too_large_is_cut_and_said_so(scripts: Scripts, nu
     result = (await answer_to(client, 2))["result"]
     assert result["structuredContent"]["result"] == "end"
     assert len(result["content"][0]["text"].encode()) <= 2000
-
-
-async def test_a_value_that_is_nested_too_deeply_is_the_scripts_error(client: Client) -> None:
-    await run(client, "a = 1\nfor _ in range(998):\n    a = [a]\na")
-    error = error_of(await answer_to(client))
-    assert (error["code"], "nested too deeply" in error["message"]) == ("ScriptFailed", True)
-
-
-async def test_a_script_that_is_too_long_is_not_run(scripts: Scripts, nursery: trio.Nursery) -> None:
-    stage = staged(scripts, scriptLimits={"codeBytes": 10})
-    client = await greeted(stage, nursery)
-    await run(client, "1 + 1 + 1 + 1")
-    assert error_of(await answer_to(client))["limit"] == 10
 
 
 async def test_a_tool_that_changed_is_refused_once(stage: Stage, client: Client) -> None:
@@ -321,20 +311,17 @@ async def test_without_an_interpreter_the_error_says_what_to_install(
     assert "mcpd-supervisor[code]" in error["message"]
 
 
-@pytest.mark.parametrize("count", [0, 51])
-async def test_so_many_names_are_not_described(client: Client, count: int) -> None:
-    params = {"name": "describe_tools", "arguments": {"names": [f"n{each}" for each in range(count)]}}
-    error = error_of(await client.request("tools/call", params))
-    assert (error["code"], "1 to 50 names" in error["message"]) == ("InvalidArguments", True)
-
-
-async def test_tools_are_found_by_what_they_do(client: Client) -> None:
+async def test_tools_are_found_by_what_they_do_and_only_so_many_are_described(client: Client) -> None:
     params = {"name": "search_tools", "arguments": {"query": "echo"}}
     found = (await client.request("tools/call", params))["result"]["structuredContent"]["tools"]
     assert next(iter(found)) in {"alpha/echo", "beta/echo"}
     listed = (await client.request("tools/list", {}, request_id=2))["result"]["tools"]
     names = [each["name"] for each in listed]
     assert names == ["search_tools", "describe_tools", "run_code", "run_read_only_code"]
+    for count in (0, 51):
+        params = {"name": "describe_tools", "arguments": {"names": [f"n{each}" for each in range(count)]}}
+        error = error_of(await client.request("tools/call", params))
+        assert (error["code"], "1 to 50 names" in error["message"]) == ("InvalidArguments", True)
 
 
 async def test_results_that_stay_in_a_script_count_as_spared(stage: Stage, client: Client) -> None:

@@ -49,10 +49,10 @@ def queue(sent: Any) -> None:
     sent.call.in_line = True
 
 
-async def answered(stage: Stage, client: Client, **params: Any) -> CallTrace:
+async def answered(stage: Stage, client: Client, number: int = 1, **params: Any) -> CallTrace:
     """The trace of a call that is answered at once."""
     await client.call("alpha", "echo", {"a": 1}, request_id="x", **params)
-    stage.answer(await stage.alpha.wait_sent())
+    stage.answer(await stage.alpha.wait_sent(number))
     await client.get()
     return taken(stage)[-1]
 
@@ -69,11 +69,7 @@ async def test_a_call_is_a_trace_with_the_part_of_its_server(stage: Stage, nurse
     assert trace.about == (b'"x"', b"", "#1", "2025-11-25", "", size)
     assert (trace.size, trace.code) == (len('{"content":[]}'), "")
     assert trace.waits == ()
-
-
-async def test_a_modern_client_s_version_is_that_of_its_request(stage: Stage, client: Client) -> None:
-    trace = await answered(stage, client, _meta=MODERN)
-    assert trace.about[3] == "2026-07-28"
+    assert (await answered(stage, await stage.client(nursery), 2, _meta=MODERN)).about[3] == "2026-07-28"
 
 
 async def test_the_server_gets_our_span_in_place_of_the_client_s_and_all_else_as_it_was(
@@ -108,8 +104,11 @@ async def test_a_call_that_is_not_kept_reaches_the_server_as_the_client_made_it(
     assert len(stage.context.tracer.durations) == 2
 
 
-async def test_arguments_are_in_traces_only_if_they_are_to_be(nursery: trio.Nursery) -> None:
-    plain, full = traced(), traced(arguments=True)
+async def test_a_call_has_a_trace_and_arguments_in_it_only_if_they_are_to_be(nursery: trio.Nursery) -> None:
+    off, plain, full = Stage(), traced(), traced(arguments=True)
+    await (await off.client(nursery)).call("alpha", "echo")
+    sent = await off.alpha.wait_sent()
+    assert (sent.call.trace, sent.call.meta) == (None, {})  # type: ignore[attr-defined]
     assert (await answered(plain, await plain.client(nursery))).about[1] == b""
     trace = await answered(full, await full.client(nursery))
     assert trace.about[1] == b'{"category": "alpha", "name": "echo", "args": {"a": 1}}'
@@ -184,20 +183,9 @@ async def test_asking_the_user_is_part_of_the_trace_whatever_the_user_says(
     assert told.details["traceId"] == trace_id(trace), "what the user decides belongs to the trace"
 
 
-@pytest.mark.parametrize(
-    ("result", "error"), [(b'{"content":[],"isError":true}', "tool_error"), (b'{"content":[]}', "")]
-)
-async def test_a_failure_that_the_tool_reports_is_an_error(
-    stage: Stage, result: bytes, error: str, client: Client
+async def test_a_failure_that_the_tool_reports_is_an_error_and_a_server_s_own_has_its_code(
+    stage: Stage, client: Client
 ) -> None:
-    await client.call("alpha", "echo")
-    stage.answer(await stage.alpha.wait_sent(), result)
-    await client.get()
-    (trace,) = taken(stage)
-    assert [series[-1] for series in trace.series] == [error, error]
-
-
-async def test_a_server_s_own_error_has_its_code(stage: Stage, client: Client) -> None:
     await client.tell("mcpd/hello", {"servers": ["alpha"]})
     await client.ask("tools/call", {"name": "echo", "arguments": {}})
     stage.refuse(await stage.alpha.wait_sent(), b'{"code":-7,"message":"bad"}')
@@ -205,6 +193,10 @@ async def test_a_server_s_own_error_has_its_code(stage: Stage, client: Client) -
     (trace,) = taken(stage)
     assert trace.code == "-7"
     assert trace.series[0][1:] == ("tools/call", "echo", "", "UpstreamCallError")
+    await client.ask("tools/call", {"name": "echo", "arguments": {}}, request_id=2)
+    stage.answer(await stage.alpha.wait_sent(2), b'{"content":[],"isError":true}')
+    await client.get()
+    assert [series[-1] for series in taken(stage)[1].series] == ["tool_error"] * 2
 
 
 async def test_a_name_that_a_client_makes_up_is_none(stage: Stage, client: Client) -> None:
@@ -281,15 +273,6 @@ async def test_a_call_without_an_answer_ends_its_trace_once(stage: Stage, client
     assert [series[-1] for series in trace.series] == ["cancelled", "cancelled"]
     stage.lose(sent, UpstreamLost("late"))
     assert len(taken(stage)) == 1
-
-
-async def test_without_telemetry_a_call_has_no_trace(nursery: trio.Nursery) -> None:
-    stage = Stage()
-    client = await stage.client(nursery)
-    await client.call("alpha", "echo")
-    sent = await stage.alpha.wait_sent()
-    assert sent.call.trace is None  # type: ignore[attr-defined]
-    assert sent.call.meta == {}
 
 
 async def test_a_request_that_ends_with_a_question_is_a_trace_and_its_retry_another(
