@@ -206,7 +206,7 @@ class ClientTasks:
         with suppress(*UNREADABLE, KeyError):
             members = decode_members(params)
             task = self._theirs.get((server, decode_text(members["taskId"])))
-            if isinstance(task, RequestedTask) and not task.gone:
+            if isinstance(task, RequestedTask):
                 named = renamed(self.note(task, members), task)
                 # Kept for a client that reads slowly, one for each task.
                 named = named if len(params) <= MAX_TASK_BYTES else _required_of(named)
@@ -220,7 +220,7 @@ class ClientTasks:
             members = decode_members(request.params)
             related = decode_members(decode_members(members["_meta"])[RELATED_TASK_KEY])
             task = self._theirs.get((request.server, decode_text(related["taskId"])))
-            if isinstance(task, RequestedTask) and not task.gone:
+            if isinstance(task, RequestedTask):
                 request.params = Raw(_encode(renamed(members, task)))
                 return task
         return None

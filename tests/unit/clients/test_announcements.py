@@ -220,10 +220,11 @@ async def test_a_list_that_comes_before_anybody_waits_was_waited_for(nursery: tr
 
 async def test_who_was_told_long_ago_is_not_waited_for(nursery: trio.Nursery) -> None:
     window = Window()
-    window.lists()
-    window.changes()
-    await trio.sleep(PATIENCE)
-    assert await window.wait() == 0
+    for _ in range(2):
+        window.lists()
+        window.changes()
+        await trio.sleep(PATIENCE)
+        assert await window.wait() == 0
     window.lists()
     assert await load(window, nursery) > 0, "and nothing is learned from that"
 
