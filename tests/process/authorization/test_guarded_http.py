@@ -1,22 +1,16 @@
 """Where requests of a login go, and what is taken in of their answers."""
 
-import gzip
-import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from unittest.mock import create_autospec
 
-import h11
 import httpx2
 import pytest
 import trio
 import trio.testing
-import trustme
 
 from daemon.authorization.guarded_http import ANSWER_SECONDS, UnsafeAddress, guarded_transport, refuse_unsafe
 from daemon.authorization.redirect import MAX_CONNECTIONS, MAX_REQUEST, Outcome, Redirect, listen
-from daemon.host.sockets import reason
 from tests.process.authorization.serving import fetch
 from tests.unit.cases import cases
 from tests.waiting import WAIT, background, in_time
@@ -102,21 +96,9 @@ async def test_the_next_address_is_tried_where_the_first_cannot_be_reached() -> 
             await guarded.get("https://login.example/")
 
 
-@pytest.mark.parametrize(
-    ("response", "error"),
-    [
-        (lambda: httpx2.Response(200, stream=Endless()), httpx2.ReadError),
-        (
-            lambda: httpx2.Response(200, headers={"content-encoding": "gzip"}, content=gzip.compress(b"x")),
-            httpx2.DecodingError,
-        ),
-    ],
-)
-async def test_what_is_too_much_or_compressed_is_not_taken_in(
-    response: Callable[[], httpx2.Response], error: type[Exception]
-) -> None:
-    async with client(lambda _: response(), local=True) as guarded:
-        with pytest.raises(error):
+async def test_what_is_too_much_is_not_taken_in() -> None:
+    async with client(lambda _: httpx2.Response(200, stream=Endless()), local=True) as guarded:
+        with pytest.raises(httpx2.ReadError, match="the answer has more than"):
             await guarded.get("http://127.0.0.1/")
 
 
@@ -144,37 +126,6 @@ async def test_an_answer_that_takes_too_long_is_given_up(
         with pytest.raises(httpx2.ReadTimeout, match="no whole answer within"):
             await guarded.get("http://127.0.0.1/")
     assert trio.current_time() - begun < 2 * ANSWER_SECONDS
-
-
-@pytest.mark.parametrize(("name", "is_trusted"), [("login.example", True), ("other.example", False)])
-async def test_a_certificate_is_that_of_the_name_and_not_of_the_address(name: str, is_trusted: bool) -> None:
-    authority = trustme.CA()
-    ours, theirs = ssl.create_default_context(), ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    authority.configure_trust(ours)
-    authority.issue_cert("login.example").configure_cert(theirs)
-    leads_to("127.0.0.1")
-
-    async def serve(stream: trio.SSLStream[trio.SocketStream]) -> None:
-        connection = h11.Connection(h11.SERVER)
-        try:
-            while connection.next_event() is h11.NEED_DATA:
-                connection.receive_data(bytes(await stream.receive_some()))
-        except trio.BrokenResourceError:
-            return
-        head = connection.send(h11.Response(status_code=204, headers=[]))
-        await stream.send_all(head or b"")
-
-    async with background() as nursery:
-        listeners = await nursery.start(partial(trio.serve_ssl_over_tcp, serve, 0, theirs, host="127.0.0.1"))
-        port = listeners[0].transport_listener.socket.getsockname()[1]
-        guard = guarded_transport(httpx2.AsyncHTTPTransport(verify=ours, trust_env=False), local=True)
-        async with httpx2.AsyncClient(transport=guard) as guarded:
-            if is_trusted:
-                assert (await guarded.get(f"https://{name}:{port}/")).status_code == 204
-            else:
-                with pytest.raises(httpx2.ConnectError) as caught:
-                    await guarded.get(f"https://{name}:{port}/")
-                assert "Hostname mismatch" in reason(caught.value)
 
 
 # --- the listener that browsers come back to, and whatever else comes to it ----------------------------------

@@ -64,24 +64,20 @@ def systemd(sockets: Path) -> FakeSystemd:
     return found
 
 
-@pytest.mark.parametrize("window", ["", "new"])
-def test_systemd_starts_its_units(systemd: FakeSystemd, window: str) -> None:
-    running = start(request(systemd, window))
-    assert (running.how, running.pid) == ("systemd", 4711)
-    assert systemd.told() == ["--user start mcpd.socket mcpd.service"]
-
-
-def test_what_was_stopped_there_a_window_that_was_connected_leaves_alone(systemd: FakeSystemd) -> None:
+def test_systemd_starts_its_units_for_a_new_window_and_without_autostart_for_people_alone(
+    systemd: FakeSystemd,
+) -> None:
     systemd.says(STOPPED)
     with pytest.raises(NotForWindow, match="mcpd service status"):
         start(request(systemd, "known"))
-    assert systemd.told() == []
-
-
-def test_autostart_keeps_windows_from_it_and_not_people(systemd: FakeSystemd) -> None:
     with pytest.raises(NotForWindow):
         start(request(systemd, "new", autostart=False))
-    assert start(request(systemd, autostart=False)).started
+    assert systemd.told() == []
+    systemd.says(RUNS)
+    for wish in (request(systemd, autostart=False), request(systemd), request(systemd, "new")):
+        running = start(wish)
+        assert (running.how, running.pid, running.started) == ("systemd", 4711, True)
+    assert systemd.told() == ["--user start mcpd.socket mcpd.service"] * 3
 
 
 def test_a_faulty_configuration_is_said_where_systemd_could_not_start_it(systemd: FakeSystemd) -> None:
@@ -277,17 +273,14 @@ def test_the_shipped_units_and_a_drop_in_are_written_and_known_again() -> None:
 # --- who serves a socket, as far as that can be seen ---------------------------------------------------------
 
 
-def test_a_full_queue_is_a_daemons(sockets: Path) -> None:
+def test_a_full_queue_is_a_daemons_and_what_cannot_be_reached_is_said(sockets: Path) -> None:
     with listen(sockets / "mcpd.sock") as full:
         full.listen(0)
         seen = [found(sockets / "mcpd.sock") for _ in range(3)]
     assert None not in seen
-
-
-def test_what_cannot_be_reached_is_said(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
+    (sockets / "file").touch()
     with pytest.raises(NotStarted, match="Not a directory"):
-        found(tmp_path / "file" / "mcpd.sock")
+        found(sockets / "file" / "mcpd.sock")
 
 
 # --- the service's files -------------------------------------------------------------------------------------
@@ -323,8 +316,13 @@ def test_what_is_written_is_enabled_started_and_taken_away_again(uninstalled: Fa
     assert uninstalled.told() == [*told, "--user restart mcpd.socket mcpd.service"]
     uninstalled.says(RUNS)
     found = service.state(uninstalled.environ, PROGRAM)
-    assert (found.installed, found.enabled, found.active, found.pid) == (True, True, True, 4711)
-    assert found.differing == ()
+    assert (found.installed, found.enabled, found.active, found.pid, found.differing) == (
+        True,
+        True,
+        True,
+        4711,
+        (),
+    )
     assert install(uninstalled).written == ()
     done = service.uninstall(uninstalled.environ)
     assert (len(done.removed), done.edited, files(uninstalled)) == (len(ALL), (), set())

@@ -91,10 +91,18 @@ def test_options_before_the_subcommand_are_passed_over(line: str) -> None:
     assert not list(command_lines.moving([*line.split()[:1], "--offline", *line.split()[1:]]))
 
 
-@pytest.mark.parametrize("line", ["npm --prefix exec foo", "npm run exec foo", "uv --directory", "npm", ""])
-def test_what_only_looks_like_a_subcommand_is_none(line: str) -> None:
-    assert not list(command_lines.moving(line.split()))
-    assert not command_lines.fetches(line.split())
+def test_what_only_looks_like_a_subcommand_or_is_a_program_of_the_project_is_not_fetched() -> None:
+    for line in (
+        "npm --prefix exec foo",
+        "npm run exec foo",
+        "uv --directory",
+        "npm",
+        "",
+        "uv run x",
+        "git mcp",
+    ):
+        assert not list(command_lines.moving(line.split()))
+        assert not command_lines.fetches(line.split()), line
 
 
 def test_each_package_is_told_of() -> None:
@@ -102,11 +110,6 @@ def test_each_package_is_told_of() -> None:
     assert [message.partition(" ")[0] for message in told] == ["'one'", "'three@latest'"]
     told = list(command_lines.moving(("uvx", "--with", "one", "--from", "two", "tool", "--with", "not-mine")))
     assert [message.partition(" ")[0] for message in told] == ["'two'", "'one'"]
-
-
-def test_a_program_of_the_project_is_not_fetched() -> None:
-    assert not command_lines.fetches(("uv", "run", "server"))
-    assert not command_lines.fetches(("git", "mcp"))
 
 
 @cases("line", "names")

@@ -128,7 +128,7 @@ def test_windsurfs_file_is_taken(tmp_path: Path) -> None:
     read = checked(tmp_path, "windsurf.json")
     assert list(read.config.mcp_servers) == ["figma", "memory", "sequential-thinking"]
     assert read.config.mcp_servers["figma"].url == "http://127.0.0.1:3845/mcp"
-    told = {key: str(note) for key, note in zip(keys_of(read), read.notes, strict=True)}
+    told = dict(zip(keys_of(read), map(str, read.notes), strict=True))
     assert told["disabledTools"].startswith("line 3, column 57: $.mcpServers.figma.disabledTools: mcpd chooses")
 
 
@@ -136,11 +136,9 @@ def test_opencodes_and_geminis_file_is_taken(tmp_path: Path) -> None:
     read = checked(tmp_path, "opencode.json")
     servers = read.config.mcp_servers
     assert servers["context7"].headers == {"CONTEXT7_API_KEY": "ctx7"}
-    assert (servers["everything"].command, servers["everything"].env) == (
-        "npx",
-        {"MODE": "all", "TOKEN": "ctx7"},
-    )
-    assert servers["everything"].timeouts.list == 5
+    everything = servers["everything"]
+    assert (everything.command, everything.env) == ("npx", {"MODE": "all", "TOKEN": "ctx7"})
+    assert everything.timeouts.list == 5
     assert (servers["gemini"].type, servers["gemini"].timeouts.call_max) == (TransportType.HTTP, 600)
     assert keys_of(read)[0] == "mcp"
 
@@ -153,11 +151,8 @@ def test_servers_in_several_sections_are_all_there_and_the_own_one_counts() -> N
             "mcp": {"servers": {"c": {"command": "z"}}, "discovery": {}},
         }
     )
-    assert {name: server.command for name, server in config.mcp_servers.items()} == {
-        "a": "x",
-        "b": "y",
-        "c": "z",
-    }
+    found = {name: server.command for name, server in config.mcp_servers.items()}
+    assert found == {"a": "x", "b": "y", "c": "z"}
 
 
 @cases("config")

@@ -29,9 +29,9 @@ def test_an_endpoint_that_cannot_be_asked_is_a_fault_that_repeats_no_password(ur
     assert "hunter2" not in message
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:8080/v1", "https://u:p@api.example/v1", "http://[::1]:1"])
-def test_an_endpoint_that_can_be_asked_is_none(url: str) -> None:
-    assert faults_in({**with_server(), "summaries": {"model": "m", "baseUrl": url}}) == []
+def test_an_endpoint_that_can_be_asked_is_none() -> None:
+    for url in ("http://127.0.0.1:8080/v1", "https://u:p@api.example/v1", "http://[::1]:1"):
+        assert faults_in({**with_server(), "summaries": {"model": "m", "baseUrl": url}}) == [], url
 
 
 def faults(listen: str | None) -> list[tuple[str, str]]:
@@ -101,9 +101,10 @@ def test_a_profile_that_cannot_be_meant_is_a_fault(config: object, path: str, me
     assert faults_in(config) == [(f"$.profiles.p.{path}", message)]
 
 
-@pytest.mark.parametrize("key", ["coreTools", "preload", "excludedTools", "includedOptionalTools"])
-def test_a_profile_may_name_tools_bare_as_other_programs_do(key: str) -> None:
-    assert faults_in(profile(**{key: ["find_file", "git/log", "mcp__serena__find_symbol"]})) == []
+def test_a_profile_may_name_tools_bare_as_other_programs_do() -> None:
+    names = ["find_file", "git/log", "mcp__serena__find_symbol"]
+    keys = ("coreTools", "preload", "excludedTools", "includedOptionalTools")
+    assert faults_in(profile(**dict.fromkeys(keys, names))) == []
 
 
 def test_who_does_not_know_the_surfaces_does_not_judge_them() -> None:

@@ -30,13 +30,6 @@ def test_a_change_of_which_a_part_fails_is_not_made() -> None:
     assert document.text() == text
 
 
-def test_what_is_as_it_should_be_is_not_written_again() -> None:
-    text = '{"a" : {"b":1 ,"c": [ ]}}'
-    document = read_document(text, Format.JSON, source="x")
-    document.put(("a",), {"c": [], "b": 1})
-    assert document.text() == text
-
-
 def test_changes_made_together_are_checked_once() -> None:
     decoded = []
 

@@ -378,3 +378,5 @@ def test_the_strings_of_a_secret_that_is_json_are_found_with_their_names() -> No
     found = nested('{"key": {"token": "one"}, "more": ["two", 3]}')
     assert sorted(found) == [("more", "two"), ("token", "one")]
     assert len(nested("[" + ",".join(['"x"'] * (MAX_NESTED + 50)) + "]")) == MAX_NESTED
+    for odd in ("{not json", "[" * 10_000, "[[[[", '{"a":1}', "[]", "plain"):
+        assert nested(odd) == []

@@ -88,10 +88,9 @@ def test_nothing_is_created_where_nothing_is_added(tmp_path: Path) -> None:
         moved_secrets.with_own_variables(read_present(config(tmp_path)), {})
 
 
-@pytest.mark.parametrize("mode", [0o644, 0o640])
-def test_what_is_written_there_stays_as_it_is(mode: int, tmp_path: Path) -> None:
+def test_what_is_written_there_stays_as_it_is(tmp_path: Path) -> None:
     path = put(config(tmp_path), WRITTEN)
-    env = put(path.with_name("env"), "# mine\nA=1\n", mode)
+    env = put(path.with_name("env"), "# mine\nA=1\n", 0o640)
     draft_of(tmp_path, "codex").write()
     text = path.read_text()
     assert text.startswith("{\n  // mine\n")
@@ -267,28 +266,12 @@ def test_words_name_a_server(words: list[str], name: str, entry: dict[str, objec
     assert entry is None or found.entry == entry
 
 
-README = """### Install
-
-```bash
-uvx mcp-server-fetch
-```
-
-1. Then write:
-
-   ```json
-   "mcpServers": {"fetch": {"command": "uvx", "args": ["mcp-server-fetch"]}}
-   ```
-"""
-
-
-def test_a_server_is_found_in_the_fenced_json_of_a_whole_page() -> None:
-    assert wanted(["-"], (), lambda: README).entry == {"command": "uvx", "args": ["mcp-server-fetch"]}
-
-
-def test_a_placeholder_for_a_credential_is_a_variable_that_is_not_set() -> None:
+def test_a_server_is_found_in_the_fenced_json_of_a_whole_page_with_variables_for_placeholders() -> None:
     env = {"API_KEY": "YOUR_API_KEY_HERE", "TOKEN": "<token>", "REGION": "your-region", "KEY": "s3cret"}
-    entry = wanted(["-"], (), lambda: json.dumps({"a": {"command": "b", "env": env}})).entry
-    assert entry["env"] == {**env, "API_KEY": "${API_KEY}", "TOKEN": "${TOKEN}"}
+    members = f'   "mcpServers": {json.dumps({"fetch": {"command": "uvx", "env": env}})}'
+    page = f"### Install\n\n```bash\nuvx fetch\n```\n\n1. Then write:\n\n   ```json\n{members}\n   ```\n"
+    entry = wanted(["-"], (), lambda: page).entry
+    assert entry == {"command": "uvx", "env": {**env, "API_KEY": "${API_KEY}", "TOKEN": "${TOKEN}"}}
 
 
 @cases("words", "command", "says")
@@ -324,10 +307,8 @@ ORDERS = {
 @pytest.mark.parametrize("source", ORDERS)
 def test_each_version_is_newer_than_those_before_it_alone(source: str) -> None:
     versions = ORDERS[source].split()
-    newer = [pair for pair in product(versions, repeat=2) if is_newer(pair[0], pair[1], source)]
-    assert newer == [
-        pair for pair in product(versions, repeat=2) if versions.index(pair[0]) > versions.index(pair[1])
-    ]
+    for (at, one), (place, other) in product(enumerate(versions), repeat=2):
+        assert is_newer(one, other, source) is (at > place), (one, other)
 
 
 @cases("one", "other", "source")

@@ -24,7 +24,7 @@ from daemon.config.parse import parse
 from daemon.kit.wording import MIB
 from daemon.sources import bundles
 from daemon.sources.bundles import checked_archive, unpack, whole
-from daemon.sources.offers import ServerOffer, SourceTrouble, filled, missing
+from daemon.sources.offers import Input, ServerOffer, SourceTrouble, filled, missing
 from tests.unit.cases import cases
 from tests.unit.checks.scenes import NOBODY, as_somebody_else
 from tests.unit.sources.packing import Entry, bundled, manifest, packed
@@ -111,10 +111,11 @@ def test_what_a_bundle_asks_for_becomes_inputs(take: Taking) -> None:
     needs = {"runtimes": {"node": ">=16"}, "platforms": ["linux", "darwin"]}
     offer = take(manifest(user_config=ASKED, compatibility=needs))
     key, at, debug, most, file = offer.inputs
-    assert (key.name, key.description, key.required, key.secret) == ("key", "Key: Of it", True, True)
-    assert (at.default, at.multiple, at.required) == (f"{take.home}/a:{take.home}/Documents", True, False)
-    assert (debug.default, debug.choices, most.default) == ("false", ("true", "false"), "10")
-    assert (file.default, file.secret, file.multiple) == (str(take.home), False, False)
+    home = take.home
+    assert key == Input(name="key", description="Key: Of it", required=True, secret=True)
+    assert at == Input(name="at", description="At", default=f"{home}/a:{home}/Documents", multiple=True)
+    assert debug == Input(name="debug", description="Debug", default="false", choices=("true", "false"))
+    assert (most.default, file) == ("10", Input(name="file", description="File", default=str(home)))
     assert missing(offer, {}) == [key]
     assert offer.notes == ("it needs node >=16",)
 
