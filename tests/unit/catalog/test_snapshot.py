@@ -17,12 +17,7 @@ from daemon.facts import DefinitionsListed, Fact, ServerRecord, Summarized, Swit
 from daemon.model import Kind, Summary, Tool
 from daemon.states import ServerState
 from tests.unit.cases import cases
-from tests.unit.catalog.one_server import BEGUN as CHANGES_BEGUN
-from tests.unit.catalog.one_server import BEGUN as ENTRY_BEGUN
-from tests.unit.catalog.one_server import CONFIG as CHANGES_CONFIG
-from tests.unit.catalog.one_server import UP as CHANGES_UP
-from tests.unit.catalog.one_server import UP as ENTRY_UP
-from tests.unit.catalog.one_server import alike, different, git, names
+from tests.unit.catalog.one_server import BEGUN, CONFIG, UP, alike, different, git, names
 from tests.unit.catalog.samples import (
     after,
     catalog_of,
@@ -41,10 +36,6 @@ from tests.unit.catalog.samples import (
     tool,
 )
 
-CONFIG: dict[str, Any] = {"mcpServers": servers("git", "fs")}
-BEGUN = catalog_of(CONFIG)
-UP = after(BEGUN, [status("git"), listed("git", "git_log", "git_add")])
-
 
 def test_a_disabled_server_is_shown_but_is_no_category() -> None:
     config = {"mcpServers": {**servers("git"), "fs": {"command": "fs", "enabled": False}}}
@@ -56,7 +47,7 @@ def test_a_disabled_server_is_shown_but_is_no_category() -> None:
 def test_the_first_list_is_epoch_one_even_if_it_is_empty_and_a_change_and_its_reversal_are_two() -> None:
     git = fold(BEGUN, listed("git")).servers["git"]
     assert (git.tools, git.epoch) == ({}, 1)
-    catalog = after(UP, [listed("git", "git_log"), listed("git", "git_log", "git_add")])
+    catalog = after(UP, [listed("git", "log"), listed("git", "log", "add")])
     assert catalog.servers["git"].epoch == UP.servers["git"].epoch + 2
 
 
@@ -85,21 +76,19 @@ def test_an_operators_word_is_one_change_if_it_means_something(words: list[str],
 
 
 CATEGORIES = {
-    "history": {"server": "git", "tools": {"includePatterns": ["git_*"]}},
-    "mixed": {"tools": {"includeNames": ["git/git_log", "fs/read"]}},
+    "history": {"server": "git", "tools": {"includePatterns": ["l*"]}},
+    "mixed": {"tools": {"includeNames": ["git/log", "fs/read"]}},
 }
 
 
 def test_a_switched_off_tool_is_not_enabled_in_any_configured_category() -> None:
-    up = after(
-        catalog_of({**CONFIG, "categories": CATEGORIES}), [listed("git", "git_log"), listed("fs", "read")]
-    )
-    off = fold(up, switched("git/git_log"))
+    up = after(catalog_of({**CONFIG, "categories": CATEGORIES}), [listed("git", "log"), listed("fs", "read")])
+    off = fold(up, switched("git/log"))
     enabled = {
         name: {m.tool: m.enabled for m in each.members.values()} for name, each in off.categories.items()
     }
-    assert enabled == {"history": {"git_log": False}, "mixed": {"git_log": False, "read": True}}
-    assert off.off == {("git", "git_log")}
+    assert enabled == {"history": {"log": False}, "mixed": {"log": False, "read": True}}
+    assert off.off == {("git", "log")}
 
 
 # --- another configuration -----------------------------------------------------------------------------------
@@ -314,7 +303,7 @@ def test_facts_that_are_told_together_mean_what_they_mean_one_by_one(
 
 
 def test_an_epoch_rises_for_each_of_two_lists_that_are_told_together() -> None:
-    changed = fold_all(UP, [listed("git", "git_add"), listed("git", "git_log", "git_add")])
+    changed = fold_all(UP, [listed("git", "add"), listed("git", "log", "add")])
     assert epochs(changed)["git"] == epochs(UP)["git"] + 2
     assert fold_all(UP, []) is UP
     assert fold_all(UP, [failed("git", "x", incarnation=0), status("stranger")]) is UP
@@ -330,7 +319,7 @@ def test_servers_that_come_up_in_one_moment_have_names_in_the_order_of_the_confi
 
 
 def renames(*lists: Iterable[Tool]) -> Mapping[str, str]:
-    return git(after(CHANGES_BEGUN, [listed("git", *tools) for tools in lists])).tool_list.renamed
+    return git(after(BEGUN, [listed("git", *tools) for tools in lists])).tool_list.renamed
 
 
 def a_list(written: str) -> list[Tool]:
@@ -342,7 +331,7 @@ def a_list(written: str) -> list[Tool]:
 def test_a_rename_is_one_definition_that_went_and_one_that_came_with_its_contents(
     lists: list[str], linked: dict[str, str]
 ) -> None:
-    catalog = after(CHANGES_BEGUN, [listed("git", *a_list(each)) for each in lists])
+    catalog = after(BEGUN, [listed("git", *a_list(each)) for each in lists])
     assert git(catalog).tool_list.renamed == linked
     assert git(catalog).epoch == len(lists)
 
@@ -357,9 +346,9 @@ def test_a_rename_while_the_daemon_was_down_is_seen() -> None:
     memory, now = recalled("git", alike("x", "a")), listed("git", alike("x", "b"))
     orders: list[list[Fact]] = [[memory, now], [now, memory]]
     for facts in orders:
-        catalog = after(CHANGES_BEGUN, facts)
+        catalog = after(BEGUN, facts)
         assert (git(catalog).tool_list.renamed, git(catalog).epoch) == ({"a": "b"}, 6)
-    mine = fold(CHANGES_BEGUN, now)
+    mine = fold(BEGUN, now)
     assert fold(mine, attrs.evolve(memory, by_another=True)) is mine, "another daemon's own list"
 
 
@@ -379,7 +368,7 @@ def another_git(**more: object) -> dict[str, Any]:
 
 
 def test_nor_after_the_old_child_has_told_how_it_ends() -> None:
-    replaced = fold(CHANGES_UP, configured(another_git(command="another")))
+    replaced = fold(UP, configured(another_git(command="another")))
     ending = after(replaced, [status("git", ServerState.DEGRADED), status("git", ServerState.BACKOFF)])
     assert git(ending).status.state is ServerState.BACKOFF
     assert fold(ending, listed("git", "old")) is ending
@@ -388,17 +377,17 @@ def test_nor_after_the_old_child_has_told_how_it_ends() -> None:
 
 
 def test_the_child_of_a_server_that_is_on_again_may_count_from_the_beginning() -> None:
-    again = after(CHANGES_UP, [status("git", incarnation=7)])
-    for config in (another_git(enabled=False), CHANGES_CONFIG):
+    again = after(UP, [status("git", incarnation=7)])
+    for config in (another_git(enabled=False), CONFIG):
         again = fold(again, configured(config))
     assert names(fold(again, listed("git", "x", incarnation=1))) == ["x"]
 
 
 @pytest.mark.parametrize("more", [{"description": "new words"}, {"timeouts": {"call": 5}}, {"start": "lazy"}])
 def test_a_configuration_that_means_the_same_server_keeps_what_is_known(more: dict[str, Any]) -> None:
-    catalog = fold(CHANGES_UP, configured(another_git(**more)))
+    catalog = fold(UP, configured(another_git(**more)))
     assert git(catalog).description == more.get("description", "the git server")
-    assert attrs.evolve(git(catalog), description="") == attrs.evolve(git(CHANGES_UP), description="")
+    assert attrs.evolve(git(catalog), description="") == attrs.evolve(git(UP), description="")
 
 
 # --- since when tools are as they are ------------------------------------------------------------------------
@@ -409,18 +398,18 @@ def at(time: float, *tools: str | Tool) -> DefinitionsListed:
 
 
 def test_what_changes_or_comes_later_is_so_since_then_and_all_else_since_it_was() -> None:
-    catalog = after(CHANGES_BEGUN, [at(2000.0, "log", "add"), at(3000.0, different("log")[0], "add", "show")])
-    assert git(catalog).tool_list.since == {"log": 3000.0, "add": CHANGES_BEGUN.begun, "show": 3000.0}
+    catalog = after(BEGUN, [at(2000.0, "log", "add"), at(3000.0, different("log")[0], "add", "show")])
+    assert git(catalog).tool_list.since == {"log": 3000.0, "add": BEGUN.begun, "show": 3000.0}
 
 
 def test_what_goes_and_comes_back_may_have_been_another_meanwhile() -> None:
-    catalog = after(CHANGES_BEGUN, [at(2000.0, "log", "add"), at(3000.0, "add"), at(4000.0, "log", "add")])
-    assert git(catalog).tool_list.since == {"log": 4000.0, "add": CHANGES_BEGUN.begun}
+    catalog = after(BEGUN, [at(2000.0, "log", "add"), at(3000.0, "add"), at(4000.0, "log", "add")])
+    assert git(catalog).tool_list.since == {"log": 4000.0, "add": BEGUN.begun}
 
 
 def test_what_is_remembered_is_so_for_as_long_as_the_memory_says() -> None:
     fact = recalled("git", "log", "add", since={"log": 50.0})
-    catalog = fold(CHANGES_BEGUN, fact)
+    catalog = fold(BEGUN, fact)
     assert git(catalog).tool_list.since == {"log": 50.0, "add": NEVER}
     catalog = fold(catalog, at(2000.0, "log", different("add")[0]))
     assert git(catalog).tool_list.since == {"log": 50.0, "add": 2000.0}
@@ -435,22 +424,22 @@ UNSETTLED = {ServerState.STOPPED, ServerState.QUEUED, ServerState.STARTING}
 
 @pytest.mark.parametrize("state", ServerState)
 def test_nobody_awaits_the_list_of_a_server_that_is_off(state: ServerState) -> None:
-    assert git(fold(ENTRY_BEGUN, status("git", state))).awaits(Kind.TOOL) is (state in UNSETTLED)
-    assert not git(after(ENTRY_BEGUN, [switched("git"), status("git", state)])).awaits(Kind.TOOL)
+    assert git(fold(BEGUN, status("git", state))).awaits(Kind.TOOL) is (state in UNSETTLED)
+    assert not git(after(BEGUN, [switched("git"), status("git", state)])).awaits(Kind.TOOL)
 
 
 def test_the_list_of_a_server_that_is_being_restarted_is_awaited() -> None:
     restarting = status("git", ServerState.BACKOFF, next_retry_at=None)
-    assert git(fold(ENTRY_BEGUN, restarting)).awaits(Kind.TOOL) is True
-    assert git(fold(ENTRY_UP, restarting)).awaits(Kind.PROMPT)
-    assert git(fold(ENTRY_BEGUN, status("git", ServerState.BACKOFF))).awaits(Kind.TOOL) is False
+    assert git(fold(BEGUN, restarting)).awaits(Kind.TOOL) is True
+    assert git(fold(UP, restarting)).awaits(Kind.PROMPT)
+    assert git(fold(BEGUN, status("git", ServerState.BACKOFF))).awaits(Kind.TOOL) is False
 
 
 def test_a_server_that_begins_with_its_first_use_is_of_use_before_it_has_ever_listed() -> None:
-    dormant = fold(ENTRY_BEGUN, status("git", ServerState.DORMANT))
+    dormant = fold(BEGUN, status("git", ServerState.DORMANT))
     assert git(dormant).of_use
     assert not git(fold(dormant, switched("git"))).of_use
-    assert not git(fold(ENTRY_BEGUN, status("git", ServerState.BACKOFF))).of_use
+    assert not git(fold(BEGUN, status("git", ServerState.BACKOFF))).of_use
 
 
 # --- what is known of a list outlives failures and empty starts, and nothing else ----------------------------

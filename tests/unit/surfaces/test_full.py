@@ -152,7 +152,6 @@ def test_a_server_that_has_not_listed_is_waited_for() -> None:
 # --- servers that are down, as models are told of them that are given servers' own tools ---------------------
 
 
-DOWN_SURFACE = FullSurface()
 WANTS = Remedy("It wants DATABASE_URL.", "Set it in `env`.", by_words=True)
 LOGIN = Remedy("h:443 wants an OAuth login.", "`mcpd login notion`.")
 DOWN_BEFORE = catalog_of({"mcpServers": servers("git", "notion", "broken")})
@@ -174,18 +173,18 @@ LINES = (
 
 def test_the_instructions_and_a_tool_name_each_server_that_is_down_with_cause_and_remedy() -> None:
     view = view_of(DOWN)
-    assert DOWN_SURFACE.instructions(view) == f"The tools of these MCP servers: git, notion, broken.\n{LINES}"
-    first, *others = DOWN_SURFACE.list_tools(view)
+    assert SURFACE.instructions(view) == f"The tools of these MCP servers: git, notion, broken.\n{LINES}"
+    first, *others = SURFACE.list_tools(view)
     tool = json.loads(first)
     assert tool["name"] == STATUS
     assert tool["description"].endswith(LINES)
     assert tool["annotations"] == {"readOnlyHint": True, "openWorldHint": False}
     assert others == list(view.offer.listing)
-    assert len(DOWN_SURFACE.listed(view)) == len(others)
+    assert len(SURFACE.listed(view)) == len(others)
 
 
 def test_the_tool_answers_with_what_is_known_and_says_so_when_all_is_well_again() -> None:
-    reply = replied(DOWN_SURFACE, view_of(DOWN), STATUS, {})
+    reply = replied(SURFACE, view_of(DOWN), STATUS, {})
     answer = json.loads(reply.result)
     assert "- broken (crashloop): It wants DATABASE_URL." in answer["content"][0]["text"]
     told = answer["structuredContent"]["unavailableServers"]
@@ -193,15 +192,15 @@ def test_the_tool_answers_with_what_is_known_and_says_so_when_all_is_well_again(
     assert (told["broken"]["happened"], told["broken"]["helps"]) == (WANTS.happened, WANTS.helps)
 
     well = after(DOWN, [status("notion"), status("broken")])
-    assert listed_names(DOWN_SURFACE, view_of(well)) == ["log"]
-    reply = replied(DOWN_SURFACE, view_of(well), STATUS, {})
+    assert listed_names(SURFACE, view_of(well)) == ["log"]
+    reply = replied(SURFACE, view_of(well), STATUS, {})
     assert "Every MCP server is up" in json.loads(reply.result)["content"][0]["text"]
 
 
 @pytest.mark.parametrize("state", [ServerState.STARTING, ServerState.QUEUED, ServerState.BACKOFF])
 def test_a_server_that_is_tried_again_stays_in_the_list_unchanged(state: ServerState) -> None:
     again = after(DOWN, [status("broken", state, attempt=5, incarnation=6, **CRASHES)])
-    assert DOWN_SURFACE.list_tools(view_of(again)) == DOWN_SURFACE.list_tools(view_of(DOWN))
+    assert SURFACE.list_tools(view_of(again)) == SURFACE.list_tools(view_of(DOWN))
 
 
 @pytest.mark.parametrize(
@@ -218,33 +217,33 @@ def test_a_try_that_fails_alike_leaves_the_list_as_it_is(
     cause: Cause, remedy: Remedy, *, is_told: bool
 ) -> None:
     again = after(DOWN, [status("broken", ServerState.CRASHLOOP, attempt=6, cause=cause, remedy=remedy)])
-    assert (DOWN_SURFACE.list_tools(view_of(again)) != DOWN_SURFACE.list_tools(view_of(DOWN))) == is_told
+    assert (SURFACE.list_tools(view_of(again)) != SURFACE.list_tools(view_of(DOWN))) == is_told
     anew = after(again, [status("broken", ServerState.CRASHLOOP, attempt=1, cause=cause, remedy=remedy)])
-    assert remedy.happened in DOWN_SURFACE.instructions(view_of(anew))
+    assert remedy.happened in SURFACE.instructions(view_of(anew))
 
 
 def test_neither_a_first_start_nor_a_single_end_of_a_server_with_tools_changes_the_list() -> None:
     starting = after(DOWN_UP, [status("broken", ServerState.STARTING)])
     once = after(DOWN_UP, [status("git", ServerState.BACKOFF, attempt=1, **CRASHES)])
     for catalog in (starting, once):
-        assert listed_names(DOWN_SURFACE, view_of(catalog)) == ["log"]
+        assert listed_names(SURFACE, view_of(catalog)) == ["log"]
     twice = after(DOWN_UP, [status("git", ServerState.BACKOFF, attempt=2, **CRASHES)])
     parked = after(DOWN_UP, [status("git", ServerState.NEEDS_AUTH, attempt=1, cause=Cause.LOGIN_NEEDED)])
     for catalog in (twice, parked):
-        assert listed_names(DOWN_SURFACE, view_of(catalog)) == [STATUS, "log"]
+        assert listed_names(SURFACE, view_of(catalog)) == [STATUS, "log"]
 
 
 def test_a_server_that_is_up_and_lists_nothing_is_named() -> None:
     mute = after(
         DOWN_UP, [status("broken", ServerState.DEGRADED, cause=Cause.LIST_REFUSED, reason="it refuses")]
     )
-    assert "- broken: it refuses." in DOWN_SURFACE.instructions(view_of(mute))
+    assert "- broken: it refuses." in SURFACE.instructions(view_of(mute))
 
 
 def test_a_tool_of_that_name_of_a_server_is_that_servers() -> None:
     catalog = after(DOWN, [listed("git", STATUS)])
-    assert listed_names(DOWN_SURFACE, view_of(catalog)) == [STATUS]
-    assert isinstance(act(DOWN_SURFACE, view_of(catalog), STATUS, {}), Forward)
+    assert listed_names(SURFACE, view_of(catalog)) == [STATUS]
+    assert isinstance(act(SURFACE, view_of(catalog), STATUS, {}), Forward)
 
 
 def test_a_client_that_has_chosen_servers_is_told_of_those() -> None:
@@ -261,7 +260,7 @@ def test_however_many_are_down_the_lines_are_short_and_foreign_words_are_legible
     names = [f"s{number}" for number in range(40)]
     long = Remedy("It said \u202e" + "x" * 600, "Nothing.", by_words=True)
     facts = [status(name, ServerState.FAILED, attempt=1, cause=Cause.EXITED, remedy=long) for name in names]
-    said = DOWN_SURFACE.instructions(view_of(after(catalog_of({"mcpServers": servers(*names)}), facts)))
+    said = SURFACE.instructions(view_of(after(catalog_of({"mcpServers": servers(*names)}), facts)))
     assert len(said) < LINES_CHARACTERS + 400
     assert "and 20 more." in said
     assert "\u202e" not in said

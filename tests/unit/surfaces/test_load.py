@@ -246,7 +246,6 @@ def test_with_auto_load_a_tool_is_loaded_and_run_at_once_unless_it_is_off_or_unk
 # --- renamed tools -------------------------------------------------------------------------------------------
 
 
-RENAMED_SURFACE = LoadSurface()
 RENAMED_CONFIG: dict[str, Any] = {
     "mcpServers": {"git": {"command": "git"}},
     "profiles": {"auto": {"autoLoad": True}},
@@ -272,30 +271,30 @@ def seen(catalog: Catalog = MOVED, profile: str = "default", *, of: Loaded | Non
 
 
 def test_the_refusal_of_the_old_name_holds_the_call_that_loads_the_new_one() -> None:
-    error = refused(RENAMED_SURFACE, seen(DIFFERS), "git_log", {}, UnknownTool)
+    error = refused(SURFACE, seen(DIFFERS), "git_log", {}, UnknownTool)
     assert error.message == (
         "server git has renamed 'git_log': it is called history now. Load it:"
         ' load_mcp_tool({"names":["history"]}), then call history.'
     )
     assert error.details["renamedTo"] == "history"
     load: Any = error.details["load"]
-    assert list(answer(RENAMED_SURFACE, seen(DIFFERS), load["name"], load["arguments"])["tools"]) == ["history"]
+    assert list(answer(SURFACE, seen(DIFFERS), load["name"], load["arguments"])["tools"]) == ["history"]
 
 
 def test_what_is_loaded_under_its_new_name_is_called_by_it() -> None:
     both = loaded_renamed().adding([(OTHER, 2)], Source.MANUAL, 2.0)
-    error = refused(RENAMED_SURFACE, seen(DIFFERS, of=both), "git_log", {}, UnknownTool)
+    error = refused(SURFACE, seen(DIFFERS, of=both), "git_log", {}, UnknownTool)
     assert error.message.endswith("It is loaded: call history.")
 
 
 def test_the_old_name_loads_the_new_tool() -> None:
-    reply = replied(RENAMED_SURFACE, seen(), "load_mcp_tool", {"names": ["git_log"]})
+    reply = replied(SURFACE, seen(), "load_mcp_tool", {"names": ["git_log"]})
     assert reply.loading == Loading(tools=(NEW,))
 
 
 @pytest.mark.parametrize("profile", ["default", "auto"])
 def test_a_call_to_the_old_name_runs_loads_the_new_one_and_says_so_once(profile: str) -> None:
-    action = forwarded(RENAMED_SURFACE, seen(profile=profile), "git_log", b'{"n":1}')
+    action = forwarded(SURFACE, seen(profile=profile), "git_log", b'{"n":1}')
     assert (action.server, action.name, bytes(action.arguments)) == ("git", "history", b'{"n":1}')
     assert action.loading == Loading(tools=(NEW,), source=Source.AUTO)
     assert action.convert is not None
@@ -304,19 +303,19 @@ def test_a_call_to_the_old_name_runs_loads_the_new_one_and_says_so_once(profile:
     assert said == {"content": [{"type": "x"}, told], "structuredContent": {"a": 1.5}}
     assert action.convert(b'{"task":{}}') == b'{"task":{}}'
     both = loaded_renamed().adding([(HISTORY, 2)], Source.AUTO, 2.0)
-    again = forwarded(RENAMED_SURFACE, seen(profile=profile, of=both), "git_log", b"{}")
+    again = forwarded(SURFACE, seen(profile=profile, of=both), "git_log", b"{}")
     assert (again.name, again.loading, again.convert) == ("history", None, None)
 
 
 def test_with_auto_load_nothing_runs_that_is_not_what_was_shown() -> None:
     assert (
         "it is called history now"
-        in refused(RENAMED_SURFACE, seen(DIFFERS, "auto"), "git_log", {}, UnknownTool).message
+        in refused(SURFACE, seen(DIFFERS, "auto"), "git_log", {}, UnknownTool).message
     )
-    refused(RENAMED_SURFACE, seen(MOVED, "auto", of=Loaded()), "git_log", {}, UnknownTool)
+    refused(SURFACE, seen(MOVED, "auto", of=Loaded()), "git_log", {}, UnknownTool)
 
 
 def test_other_refusals_are_what_they_were() -> None:
-    refused(RENAMED_SURFACE, seen(RENAMED_BEFORE, of=Loaded()), "git_log", {}, ToolNotLoaded)
+    refused(SURFACE, seen(RENAMED_BEFORE, of=Loaded()), "git_log", {}, ToolNotLoaded)
     new = after(RENAMED_BEFORE, [listed("git", tool("git", "git_log", description="New."), "add")])
-    refused(RENAMED_SURFACE, seen(new), "git_log", {}, ToolChanged)
+    refused(SURFACE, seen(new), "git_log", {}, ToolChanged)

@@ -210,6 +210,8 @@ def test_tools_that_are_switched_off_or_outside_the_profile_are_not_found() -> N
     assert "rm" not in found()
     assert found(view_of(UP, "files")) == ["find_file", "read_file", "delete_file"]
     assert found(view_of(UP, "files"), query="symbol command") == []
+    fewer = after(UP, [listed("serena", "find_file")])
+    assert found(view_of(fewer), category="file_operations") == ["find_file"], "the others are only configured"
 
 
 @cases("state", "active")

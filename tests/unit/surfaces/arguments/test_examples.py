@@ -7,7 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from daemon.config.jsonc import resolve
-from daemon.surfaces.explaining import MAX_FAULTS, MAX_ITEMS, MAX_MESSAGE, MAX_TEXT, example_of, refusal
+from daemon.surfaces import explaining
+from daemon.surfaces.explaining import example_of, refusal
 from daemon.surfaces.validators import Validator
 from tests.unit.cases import cases
 
@@ -29,30 +30,24 @@ def test_an_example_fits_its_schema(schema: dict[str, Any]) -> None:
 def test_long_things_are_kept_short() -> None:
     example = example_of(required(a={"type": "string", "minLength": 10**9}, b={"items": {}, "minItems": 10**9}))
     assert isinstance(example, dict)
-    assert len(example["a"]) == MAX_TEXT
-    assert len(example["b"]) == MAX_ITEMS
+    assert len(example["a"]) == explaining.MAX_TEXT
+    assert len(example["b"]) == explaining.MAX_ITEMS
+    deep: dict[str, Any] = {"type": "string"}
+    for _ in range(2 * explaining.MAX_DEPTH):
+        deep = required(a=deep)
+    assert msgspec.json.encode(example_of(deep)).count(b"{") == explaining.MAX_DEPTH + 1
 
 
+KEYWORDS = (
+    *("type", "properties", "required", "anyOf", "allOf", "items"),
+    *("$ref", "enum", "minItems", "minLength", "x"),
+)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(
-                [
-                    "type",
-                    "properties",
-                    "required",
-                    "anyOf",
-                    "allOf",
-                    "items",
-                    "$ref",
-                    "enum",
-                    "minItems",
-                    "minLength",
-                    "x",
-                ]
-            ),
+            st.sampled_from(KEYWORDS),
             inner,
             max_size=4,
         )
@@ -121,8 +116,8 @@ def test_what_was_wrong_is_never_repeated(literal: object) -> None:
 
 def test_faults_and_texts_are_bounded() -> None:
     error = told({"path": 1, **{f"{'x' * 1000}{number}": 1 for number in range(100)}})
-    assert len(error.details["faults"]) == MAX_FAULTS
-    assert all(len(fault["message"]) <= MAX_MESSAGE for fault in error.details["faults"])
+    assert len(error.details["faults"]) == explaining.MAX_FAULTS
+    assert all(len(fault["message"]) <= explaining.MAX_MESSAGE for fault in error.details["faults"])
     assert len(error.message) < 2000
 
 
