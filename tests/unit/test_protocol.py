@@ -10,6 +10,7 @@ from msgspec import Raw
 
 from daemon import protocol
 from tests.unit.cases import cases
+from tests.unit.json_values import json_values
 
 
 def read(answer: bytes) -> dict[str, Any]:
@@ -37,11 +38,7 @@ def test_a_result_type_is_added_only_where_its_author_left_it_out(
     assert protocol.completed(result, more) == completed
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=10,
-)
+JSON = json_values()
 
 
 @given(st.dictionaries(st.text(), JSON, max_size=4))

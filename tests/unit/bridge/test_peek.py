@@ -19,6 +19,7 @@ from daemon.bridge.frames import (
 )
 from daemon.wire import envelope
 from tests.unit.cases import cases
+from tests.unit.json_values import json_values
 
 TOOL = b'"tools/call"'
 
@@ -31,13 +32,7 @@ def test_id_and_method_are_as_written(line: bytes, request_id: bytes | None, met
 
 
 IDS = st.one_of(st.integers(), st.text(max_size=20))
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=10),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6) | st.just("id"), inner, max_size=3)
-    ),
-    max_leaves=8,
-)
+VALUES = json_values(keys=st.text(max_size=6) | st.just("id"))
 
 
 @given(

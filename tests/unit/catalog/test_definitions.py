@@ -34,6 +34,7 @@ from daemon.model import Kind
 from tests.unit.cases import cases, rows_of
 from tests.unit.catalog.samples import after, catalog_of, servers
 from tests.unit.config.reading import config_of, server_of
+from tests.unit.json_values import json_values
 
 PARTS = {
     "name": b'"read_file"',
@@ -150,11 +151,7 @@ def test_a_secret_counts_by_its_value_and_cannot_be_read_from_the_fingerprint() 
 
 # --- JSON ----------------------------------------------------------------------------------------------------
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
-    max_leaves=20,
-)
+JSON = json_values(leaves=20)
 
 
 @given(JSON | st.dictionaries(st.text(), JSON, min_size=2, max_size=6))

@@ -10,6 +10,7 @@ from daemon.catalog.listing import MAX_DEPTH, MAX_LISTED, read_definitions, read
 from daemon.model import Kind
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import definition_json, tool_json
+from tests.unit.json_values import json_values
 
 GOOD = tool_json("good")
 
@@ -75,11 +76,7 @@ def test_an_endless_list_is_cut_and_says_so() -> None:
     assert quarantined == {"(further tools)": f"more than {MAX_LISTED} tools"}
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=8,
-)
+JSON = json_values()
 SLOPPY = st.fixed_dictionaries(
     {}, optional={"name": JSON | st.text(), "description": JSON, "inputSchema": JSON, "annotations": JSON}
 )

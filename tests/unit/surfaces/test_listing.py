@@ -12,6 +12,7 @@ from daemon.surfaces import calling
 from daemon.surfaces.search import SearchSurface
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status
+from tests.unit.json_values import json_values
 from tests.unit.surfaces.samples import means_of, view_of
 
 MARK = {"anthropic/alwaysLoad": True}
@@ -38,11 +39,7 @@ def test_a_meta_is_found_however_it_is_written_and_stays_the_only_one(key: bytes
     assert b"123456789012345678901234567890" in marked
 
 
-@given(
-    st.dictionaries(
-        st.text(), st.recursive(st.none() | st.integers() | st.text(), st.lists, max_leaves=5), max_size=4
-    )
-)
+@given(st.dictionaries(st.text(), json_values(), max_size=4))
 def test_nothing_but_the_mark_is_added_whatever_else_there_is(members: dict[str, object]) -> None:
     raw = json.dumps({**members, "name": "x"}).encode()
     found = json.loads(calling.always_loaded(raw))

@@ -11,6 +11,7 @@ from daemon.safety.escape import hidden_in
 from daemon.surfaces.code import MAX_MEMBERS, MAX_PARTS, stub
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import tool
+from tests.unit.json_values import json_values
 
 RECURSIVE = {"type": "object", "properties": {"name": {"type": "string"}, "in": {"$ref": "#/$defs/node"}}}
 
@@ -124,16 +125,7 @@ KEYS = st.sampled_from([
     "$ref", "additionalProperties", "nullable", "description", "$defs", "a",
 ])  # fmt: skip
 NAMES = st.sampled_from(["object", "array", "string", "null", "#", "#/$defs/a", "#/properties/a", "a\n#"])
-ODD = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | NAMES
-    | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS | st.text(max_size=3), inner, max_size=5),
-    max_leaves=30,
-)
+ODD = json_values(NAMES, keys=KEYS | st.text(max_size=3), leaves=30)
 
 
 @given(schema=st.dictionaries(KEYS, ODD), output=ODD, text=st.text())

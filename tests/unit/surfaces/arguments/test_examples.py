@@ -11,6 +11,7 @@ from daemon.surfaces import explaining
 from daemon.surfaces.explaining import example_of, refusal
 from daemon.surfaces.validators import Validator
 from tests.unit.cases import cases
+from tests.unit.json_values import json_values
 
 
 def required(**properties: dict[str, Any]) -> dict[str, Any]:
@@ -42,18 +43,7 @@ KEYWORDS = (
     *("type", "properties", "required", "anyOf", "allOf", "items"),
     *("$ref", "enum", "minItems", "minLength", "x"),
 )
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(KEYWORDS),
-            inner,
-            max_size=4,
-        )
-    ),
-    max_leaves=12,
-)
+JSON = json_values(keys=st.sampled_from(KEYWORDS), leaves=12)
 
 
 @given(JSON)

@@ -17,6 +17,7 @@ from daemon.surfaces.validators import MAX_ERRORS, MAX_PATTERNS, Validator, vali
 from daemon.surfaces.wrapped import MAX_CHECKED, Read, read_arguments
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import tool
+from tests.unit.json_values import json_values
 
 PATH = {
     "type": "object",
@@ -125,14 +126,7 @@ def test_arguments_that_are_very_large_are_not_looked_into() -> None:
     assert bytes(read(STRICT, large).arguments) == large
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(-1e308, 1e308) | st.text(max_size=10),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["path", "limit", "args", "arguments", "x"]), inner, max_size=3)
-    ),
-    max_leaves=6,
-)
+JSON = json_values(keys=st.sampled_from(["path", "limit", "args", "arguments", "x"]))
 
 
 @given(

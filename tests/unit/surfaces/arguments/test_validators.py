@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from daemon.surfaces import validators
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import tool
+from tests.unit.json_values import json_values
 
 
 @cases("schema", "good", "bad")
@@ -118,11 +119,7 @@ def test_what_is_no_json_is_not_proven(raw: bytes) -> None:
     assert validators.Validator({}).proven(raw) is None
 
 
-VALUES = st.recursive(
-    st.booleans() | st.integers() | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
-    max_leaves=12,
-)
+VALUES = json_values(keys=st.sampled_from("abc"), leaves=12)
 
 
 @given(

@@ -16,6 +16,7 @@ from daemon.surfaces.validators import MAX_REMEMBERED
 from daemon.surfaces.wrapped import Wrapper
 from tests.unit.cases import cases
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
+from tests.unit.json_values import json_values
 from tests.unit.surfaces.samples import view_of
 
 EXAMPLE = '{"tool_name": "NAME", "arguments": {}}'
@@ -150,14 +151,7 @@ def test_a_call_that_takes_a_closer_look_is_left_to_its_surface(meta_tool: str, 
     assert found(warm(meta_tool), meta_tool, call) == (None, call)
 
 
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(-1e308, 1e308) | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["path", "limit", "of", "args", "input", "x"]), inner, max_size=3)
-    ),
-    max_leaves=8,
-)
+VALUES = json_values(keys=st.sampled_from(["path", "limit", "of", "args", "input", "x"]))
 JUNK = st.sampled_from(
     [
         b"",
