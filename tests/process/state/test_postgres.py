@@ -5,7 +5,6 @@ import select
 import socket
 import tempfile
 import threading
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from time import monotonic
@@ -19,26 +18,11 @@ from daemon.state import postgres as room
 from daemon.state.postgres import PostgresNotifications
 from daemon.state.sql import Batch, Notification, StoreCause, StoreFault
 from daemon.state.store import STEPS, Store, listen
-from tests.unit.state.places import LITTLE, Opener, Postgres
+from tests.unit.state.places import BOUND, LITTLE, Opener, Postgres, failing
 from tests.unit.state.postgres import Server
 from tests.unit.state.samples import server, session
 
 BATCH = Batch(at=1.0, servers=(server("read"),), sessions=(session("key", "git/read"),))
-
-BOUND = 60.0
-"""Seconds after which a test has failed, however slow the machine: far more than what is promised."""
-
-
-@contextlib.contextmanager
-def failing(kind: StoreCause, *words: str) -> Iterator[None]:
-    """The block fails so, within the bound, and its text has these words."""
-    begun = monotonic()
-    with pytest.raises(StoreFault) as fault:
-        yield
-    assert monotonic() - begun < BOUND
-    assert fault.value.cause is kind, str(fault.value)
-    for word in words:
-        assert word in str(fault.value)
 
 
 @pytest.mark.parametrize("slack", [LITTLE], indirect=True)

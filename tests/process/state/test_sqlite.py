@@ -20,7 +20,7 @@ from daemon.errors import DaemonRunning
 from daemon.state.sql import Batch, StoreCause, StoreFault
 from daemon.state.sqlite import SqliteDatabase, hold
 from daemon.state.store import Store, set_aside
-from tests.unit.state.places import LITTLE, Opener, Sqlite
+from tests.unit.state.places import LITTLE, Opener, Sqlite, failing
 from tests.unit.state.samples import server, session
 from tests.waiting import run_to_end
 
@@ -29,16 +29,6 @@ BATCH = Batch(
     servers=(server(*(f"tool{number}" for number in range(50))),),
     sessions=tuple(session(f"key{number}", "git/tool1") for number in range(50)),
 )
-
-
-@contextlib.contextmanager
-def failing(kind: StoreCause, *words: str) -> Iterator[None]:
-    """The block fails so, and its text has these words."""
-    with pytest.raises(StoreFault) as fault:
-        yield
-    assert fault.value.cause is kind, str(fault.value)
-    for word in words:
-        assert word in str(fault.value)
 
 
 def written(place: Sqlite) -> Path:
@@ -227,14 +217,14 @@ def holding(path: Path, *statements: str) -> contextlib.AbstractContextManager[o
 
 
 @contextlib.contextmanager
-def _other(script: str) -> Iterator[None]:
-    with subprocess.Popen(
-        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as other:
+def _other(script: str, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Another process, which says when it holds something, and stays."""
+    command = [sys.executable, "-c", script, *words]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
         try:
-            yield
+            yield other
         finally:
             other.communicate(timeout=60)
 
@@ -295,21 +285,13 @@ def test_a_link_that_somebody_else_has_put_there_is_not_followed(
 # --- one daemon for one state file ---------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def another(path: Path) -> Iterator[subprocess.Popen[bytes]]:
+def another(path: Path) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
     """Another process that holds it."""
     script = (
         "import sys; from pathlib import Path; from daemon.state.sqlite import hold\n"
         "with hold(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()\n"
     )
-    command = [sys.executable, "-c", script, str(path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"held\n"
-        try:
-            yield process
-        finally:
-            process.communicate(timeout=60)
+    return _other(script, str(path))
 
 
 def test_the_second_is_refused_and_told_who_is_first(tmp_path: Path) -> None:

@@ -2,14 +2,17 @@
 
 import contextlib
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
+from time import monotonic
 from typing import Any, Protocol
 
 import attrs
+import pytest
 
 from daemon.config.state_url import StateUrl, of_file, parse
 from daemon.state.postgres import PostgresDatabase
-from daemon.state.sql import Database
+from daemon.state.sql import Database, StoreCause, StoreFault
 from daemon.state.sqlite import SqliteDatabase
 from daemon.state.store import Store
 from tests.unit.state.postgres import Server, name_in
@@ -19,6 +22,22 @@ SLACK = 20.0
 
 LITTLE = 2.0
 """As `SLACK`, where the test waits until the store gives up."""
+
+
+BOUND = 60.0
+"""Seconds after which a test has failed, however slow the machine: far more than what is promised."""
+
+
+@contextlib.contextmanager
+def failing(kind: StoreCause, *words: str) -> Iterator[None]:
+    """The block fails so, within the bound, and its text has these words."""
+    begun = monotonic()
+    with pytest.raises(StoreFault) as fault:
+        yield
+    assert monotonic() - begun < BOUND
+    assert fault.value.cause is kind, str(fault.value)
+    for word in words:
+        assert word in str(fault.value)
 
 
 class Place(Protocol):

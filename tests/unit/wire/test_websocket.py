@@ -66,12 +66,23 @@ class Pair(FarEnd):
             self.link.send((frame,))
         self.outbox.flush()
 
-    async def ends_with(self, cause: Cause) -> None:
-        """Hang up; the link ends for this cause."""
+    async def hang_up(self) -> None:
+        """Hang up; the link ends."""
         await self.far.aclose()
         await self.over.wait()
+
+    async def ends_with(self, cause: Cause) -> None:
+        """Hang up; the link ends for this cause."""
+        await self.hang_up()
         assert isinstance(self.ended, ConnectionLost)
         assert self.ended.reason.cause is cause
+
+    async def hear_close(self, code: int) -> str:
+        """The far end is told goodbye with this code. Returns the reason."""
+        closing = await self.hear()
+        assert isinstance(closing, CloseConnection)
+        assert closing.code == code
+        return closing.reason or ""
 
     async def hear_text(self) -> str:
         """The next message, whole."""
@@ -172,8 +183,7 @@ async def test_messages_before_a_close_frame_are_handed_over_and_it_is_answered(
         said = [TextMessage(data="[]")] * 256
         await both.say(*said, CloseConnection(code=4001, reason="done"))
         assert await both.hear() == CloseConnection(code=4001, reason="done")
-        await both.far.aclose()
-        await both.over.wait()
+        await both.hang_up()
         assert len(both.receiver.lines) == len(said)
         assert str(both.ended) == "the peer closed the WebSocket with code 4001 (PRIVATE_RESERVED): done"
 
@@ -200,13 +210,8 @@ async def test_a_fault_is_told_after_the_answers_before_it(said: Event, code: in
     async with pair(lambda: both.link.send((b"[answer]",)), max_message=100) as both:
         await both.say(TextMessage(data="[]"), said)
         assert await both.hear_text() == "[answer]"
-        closing = await both.hear()
-        assert isinstance(closing, CloseConnection)
-        assert closing.code == code
-        await both.far.aclose()
-        await both.over.wait()
-        assert isinstance(both.ended, ConnectionLost)
-        assert both.ended.reason.cause is cause
+        await both.hear_close(code)
+        await both.ends_with(cause)
 
 
 async def test_a_peer_that_refuses_us_is_known_by_its_code() -> None:
@@ -225,12 +230,8 @@ async def test_what_the_owner_raises_closes_with_a_code(error: Exception, code: 
 
     async with pair(then) as both:
         await both.say(TextMessage(data="[]"), TextMessage(data="[2]"))
-        closing = await both.hear()
-        assert isinstance(closing, CloseConnection)
-        assert closing.code == code
-        assert "bug" not in (closing.reason or "")
-        await both.far.aclose()
-        await both.over.wait()
+        assert "bug" not in await both.hear_close(code)
+        await both.hang_up()
         assert both.ended is error
         assert both.receiver.lines == [b"[]"], "nothing is handed over after a fault"
 
@@ -267,12 +268,8 @@ async def test_what_was_read_with_the_handshake_comes_first() -> None:
 async def test_what_breaks_the_protocol_is_told_so(said: bytes, code: int, why: str) -> None:
     async with pair() as both:
         await both.far.send_all(said)
-        closing = await both.hear()
-        assert isinstance(closing, CloseConnection)
-        assert closing.code == code
-        assert why in (closing.reason or "")
-        await both.far.aclose()
-        await both.over.wait()
+        assert why in await both.hear_close(code)
+        await both.hang_up()
         assert "broke the WebSocket protocol" in str(both.ended)
 
 
@@ -284,9 +281,7 @@ async def test_fragments_without_an_end_are_not_kept_for_ever(monkeypatch: pytes
         await wait_all_tasks_blocked()
         assert not both.over.is_set()
         await both.say(piece)
-        closing = await both.hear()
-        assert isinstance(closing, CloseConnection)
-        assert closing.code == 1009
+        await both.hear_close(1009)
         await both.ends_with(Cause.MESSAGE_TOO_LARGE)
 
 
@@ -383,8 +378,7 @@ async def test_a_link_that_is_given_up_says_why() -> None:
     async with pair() as both:
         both.link.give_up(CloseReason(1008, "silent"))
         assert await both.hear() == CloseConnection(code=1008, reason="silent")
-        await both.far.aclose()
-        await both.over.wait()
+        await both.hang_up()
         assert str(both.ended) == "closed here: code 1008 (POLICY_VIOLATION): silent"
 
 
@@ -402,8 +396,7 @@ async def test_nothing_is_left_open() -> None:
 
 async def test_what_is_sent_after_the_end_is_dropped() -> None:
     async with pair() as both:
-        await both.far.aclose()
-        await both.over.wait()
+        await both.hang_up()
         both.send(b"late")
         both.link.ping()
         await both.link.leave(GOING)
