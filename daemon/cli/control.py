@@ -114,10 +114,10 @@ class MissingMember(RemoteFault, KeyError):
 
 class _Members(dict[str, Any]):
     def __missing__(self, name: str) -> object:
-        raise MissingMember(0, f"the daemon's answer lacks {name!r}: {_OTHER_VERSION}")
+        raise MissingMember(0, f"the daemon's answer lacks {name!r}: {OTHER_VERSION}")
 
 
-_OTHER_VERSION = "it is of another version than this `mcpd`. `mcpd start --restart` restarts it."
+OTHER_VERSION = "it is of another version than this `mcpd`. `mcpd start --restart` restarts it."
 
 
 class Wire:
@@ -266,7 +266,7 @@ def other_version(options: argparse.Namespace) -> str:
     with suppress(DaemonUnreachable, RemoteFault):
         running = ask_with(options, "status", {}, timeout=STATUS_SECONDS)["daemon"]
         if running["version"] != version() or running.get("replaced"):
-            return _OTHER_VERSION
+            return OTHER_VERSION
     return ""
 
 
@@ -338,9 +338,9 @@ def _result(answer: Message, method: str, path: str) -> Message:
         code, message = error.get("code", 0), str(error.get("message", ""))
         if code == _METHOD_NOT_FOUND:
             # The daemon's text lists its commands, without reason and remedy.
-            message = f"the daemon does not know `{method}`: {_OTHER_VERSION}"
+            message = f"the daemon does not know `{method}`: {OTHER_VERSION}"
         elif code == _INVALID_PARAMS and _DECODER in message:
-            message = f"the daemon takes no such `{method}` ({message}): {_OTHER_VERSION}"
+            message = f"the daemon takes no such `{method}` ({message}): {OTHER_VERSION}"
         raise RemoteFault(code, message, error.get("data"))
     result = answer.get("result")
     if not isinstance(result, dict):

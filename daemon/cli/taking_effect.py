@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daemon.cli.command import agreed, drawn, has_terminal
-from daemon.cli.control import EX_FAULT, STATUS_SECONDS, DaemonUnreachable, RemoteFault, ask_with, note
+from daemon.cli.control import (
+    EX_FAULT,
+    OTHER_VERSION,
+    STATUS_SECONDS,
+    DaemonUnreachable,
+    RemoteFault,
+    ask_with,
+    note,
+)
 from daemon.host.paths import config_file
 from daemon.kit.later import later
 from daemon.kit.wording import counted
@@ -277,6 +285,8 @@ def finish(
     elif effect.is_well:
         if options.change != "up":  # It reports its servers itself.
             print(in_lines(name, effect))
+            if "sandbox" not in (seen or {}) and re.search("sandbox|trust", path.read_text()):
+                note(f"the daemon ignores `sandbox` and `trust`: {OTHER_VERSION}")  # mcpd 0.1.0
             _approve(options, name, effect.held)
     elif not effect.asked:
         note(f"{name} was not tried: {why}. `mcpd start` starts a daemon", lines=True)

@@ -276,7 +276,7 @@ _IN_FLIGHT = columns_of(
     cut="tool client",
     age=lambda call: span(call["ageSeconds"], parts=1),
     tool=lambda call: called({**call, "server": call["instance"] or call["server"]}),
-    client=lambda call: f"{_caller(call)}{call['script'] and ': '}{call['script']}",
+    client=lambda call: ": ".join(filter(None, (_caller(call), call.get("script")))),
 )
 _ENDED = columns_of(
     ENDED_CALLS,

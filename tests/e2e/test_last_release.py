@@ -42,7 +42,7 @@ def ran(words: str, directory: Path) -> tuple[int, str, str]:
     """What a command of today says to the last release's daemon."""
     said = recorded(directory)["today"]
     others = [each for exchanges in said.values() for each in exchanges]
-    replay = Replay(directory / "link", directory, own=[*said[words]], others=others)
+    replay = Replay(directory / "link", directory, own=[*said.get(words, [])], others=others)
     config = directory / "mcpd.json"
     config.write_text(json.dumps(CONFIG))
     own = {"HOME": str(directory), "XDG_STATE_HOME": str(directory), "MCPD_CONFIG": str(config)}
@@ -67,6 +67,14 @@ def test_a_command_that_it_cannot_serve_names_the_one_that_restarts_it(words: st
     assert (status, [line for line in out.splitlines() if not line.startswith("undo: ")]) == (1, []), err
     assert f"{RESTART} restarts it." in err
     assert not any(raw in err for raw in RAW)
+
+
+@pytest.mark.parametrize(
+    ("words", "status"), [("call one/one_echo name=x --profile reader", 1), ("set one sandbox=home", 0)]
+)
+def test_what_it_would_ignore_is_not_taken_for_done(words: str, status: int, sockets: Path) -> None:
+    done, _out, err = ran(words, sockets)
+    assert (done, f"{RESTART} restarts it." in err) == (status, True), err
 
 
 def test_every_command_is_tried() -> None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TextIO
 from daemon import version
 from daemon.cli.asking.elicitation import Interrupted, Terminal, answer, forget_typed
 from daemon.cli.command import browse
-from daemon.cli.control import DaemonSilent, Message, RemoteFault, Wire, ask, ask_with, explained
+from daemon.cli.control import OTHER_VERSION, DaemonSilent, Message, RemoteFault, Wire, ask, ask_with, explained
 from daemon.cli.options import is_coloured
 from daemon.safety.escape import visible
 
@@ -40,6 +40,8 @@ class Withdrawn(Exception):
 
 def converse(options: argparse.Namespace, server: str, method: str, params: Message) -> Message:
     """Send a request for a server and answer the server's questions meanwhile. Raises as `control.ask_with`."""
+    if options.profile not in {None, "default"} and "replaced" not in ask_with(options, "status", {})["daemon"]:
+        raise RemoteFault(0, f"the daemon follows no profile: {OTHER_VERSION}")  # mcpd 0.1.0
     companion = CallCompanion.of(options, server)
     wishes: Message = {"progress": True} if companion.progress is not None else {}
     if capabilities := companion.capabilities:
