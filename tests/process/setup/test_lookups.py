@@ -50,19 +50,16 @@ def test_the_users_own_client_is_asked(
     assert newest(package, environ, tmp_path) == version
 
 
-def test_without_a_client_there_is_no_version(tmp_path: Path) -> None:
-    assert newest(NPM, {"PATH": str(tmp_path)}, tmp_path) is None
-    assert newest(IMAGE, {"PATH": str(tmp_path)}, tmp_path) is None
-
-
-def test_after_the_deadline_nobody_is_asked(tmp_path: Path) -> None:
-    client(tmp_path, "npm", f"open({str(tmp_path / 'asked')!r}, 'w'); print('1.2.3')")
-    assert newest(NPM, {"PATH": str(tmp_path)}, tmp_path, deadline=time.monotonic()) is None
-    assert not (tmp_path / "asked").exists()
-
-
 IMAGE = Package("ghcr.io/o/server:1", "ghcr.io/o/server:1", "ghcr.io/o/server@", "docker", "")
 DIGEST = f"sha256:{'0a' * 32}"
+
+
+def test_without_a_client_and_after_the_deadline_there_is_no_version(tmp_path: Path) -> None:
+    environ = {"PATH": str(tmp_path)}
+    assert newest(NPM, environ, tmp_path) is newest(IMAGE, environ, tmp_path) is None
+    client(tmp_path, "npm", f"open({str(tmp_path / 'asked')!r}, 'w'); print('1.2.3')")
+    assert newest(NPM, environ, tmp_path, deadline=time.monotonic()) is None
+    assert not (tmp_path / "asked").exists()
 
 
 def test_an_engine_tells_the_digest_of_a_pulled_image(tmp_path: Path) -> None:
@@ -77,15 +74,17 @@ def test_an_engine_tells_the_digest_of_a_pulled_image(tmp_path: Path) -> None:
 
 
 def test_pip_tells_the_address_of_a_packages_changes(tmp_path: Path) -> None:
-    metadata = (
-        "Metadata-Version: 2.1\nName: s-p\nVersion: 1.2\nProject-URL: Source, https://a.example/source\n"
-        "Project-URL: Change Log, https://a.example/log?v=1\nHome-page: https://a.example\n"
-    )
+    urls = ("Source, https://a.example/source", "Change Log, https://a.example/log?v=1")
+    metadata = [
+        "Metadata-Version: 2.1",
+        "Name: s-p",
+        "Version: 1.2",
+        *(f"Project-URL: {each}" for each in urls),
+    ]
+    form = ["Wheel-Version: 1.0", "Root-Is-Purelib: true", "Tag: py3-none-any"]
     with zipfile.ZipFile(tmp_path / "s_p-1.2-py3-none-any.whl", "w") as wheel:
-        wheel.writestr("s_p-1.2.dist-info/METADATA", metadata)
-        wheel.writestr(
-            "s_p-1.2.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
+        for name, lines in {"METADATA": [*metadata, "Home-page: https://a.example"], "WHEEL": form}.items():
+            wheel.writestr(f"s_p-1.2.dist-info/{name}", "\n".join([*lines, ""]))
         wheel.writestr("s_p-1.2.dist-info/RECORD", "")
     environ = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path), "HOME": str(tmp_path), "PATH": ""}
     assert changes("s-p==1.2", environ) == "https://a.example/log?v=1"
@@ -141,10 +140,15 @@ def test_the_hashes_of_a_release_are_those_of_its_files_in_order(tmp_path: Path)
     assert packages(tmp_path, "npx", "owner/repository") == {}
 
 
-def test_a_lookup_that_fails_makes_no_hash(tmp_path: Path) -> None:
+def test_a_lookup_that_fails_makes_no_hash_and_the_variables_of_a_server_configure_its_own(
+    tmp_path: Path,
+) -> None:
     assert packages(tmp_path, "uvx", "mcp-git==1.2") == {"mcp-git": (True, "1.2", ())}
     client(tmp_path, "uv", "print('--hash=sha256:aa'); sys.exit(1)")
     assert packages(tmp_path, "uvx", "mcp-git==1.2") == {"mcp-git": (True, "1.2", ())}
+    client(tmp_path, "uv", "import os; print(f'--hash=sha256:{os.environ[\"UV_INDEX_URL\"]}')")
+    found = packages(tmp_path, "uvx", "mcp-git==1.2", UV_INDEX_URL="mine", PATH=str(tmp_path))
+    assert found["mcp-git"][2] == ("sha256:mine",)
 
 
 def test_a_command_with_a_registry_of_its_own_is_not_looked_up_in_another(tmp_path: Path) -> None:
@@ -161,9 +165,3 @@ def test_a_command_with_a_registry_of_its_own_is_not_looked_up_in_another(tmp_pa
         assert not found
     ((_, _, found),) = packages(tmp_path, "uvx", "mcp-git==1.2", "-i", "what the server is told").values()
     assert found
-
-
-def test_the_variables_of_a_server_configure_its_lookup(tmp_path: Path) -> None:
-    client(tmp_path, "uv", "import os; print(f'--hash=sha256:{os.environ[\"UV_INDEX_URL\"]}')")
-    found = packages(tmp_path, "uvx", "mcp-git==1.2", UV_INDEX_URL="mine", PATH=str(tmp_path))
-    assert found["mcp-git"][2] == ("sha256:mine",)

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 
-from daemon.config.config_model import LoginPlace, OAuth
+from daemon.config.config_model import OAuth
 from daemon.config.login_keys import Auth, AuthType, IdentityProvider
 from daemon.config.parse import load, plan
 from daemon.config.redaction import secrets
@@ -162,8 +162,3 @@ def test_what_makes_no_sense_of_a_users_login_is_a_fault(entry: dict[str, Any], 
     [(where, message)] = faults_in({"mcpServers": {"s": entry}})
     assert where == f"$.mcpServers.s.oauth{path}"
     assert words in message
-
-
-def test_where_logins_are_kept_can_be_chosen() -> None:
-    assert config_of({}).state.logins is LoginPlace.FILES
-    assert config_of({"state": {"logins": "secret-service"}}).state.logins is LoginPlace.KEYRING

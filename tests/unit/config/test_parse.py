@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.config.config_model import Config, Override, Profile, Server, TransportType
-from daemon.config.listen import Listen
+from daemon.config.config_model import Config, Override, Server, TransportType
 from daemon.config.lock_file import Lock
 from daemon.config.parse import APPLIED, FIXED, Plan, in_force, load, load_with_notes, parse, plan, same
 from daemon.errors import ConfigError
@@ -23,13 +22,6 @@ from tests.unit.config.reading import config_of, faults_in_text
 SEED = Path(__file__).parent / "cases" / "serena_module.json"
 
 
-def test_an_empty_object_is_a_configuration_with_all_defaults() -> None:
-    config = config_of({})
-    assert config == Config()
-    assert config.profiles == {"default": Profile(name="default")}
-    assert (config.limits.client_message_bytes, config.limits.starts) == (4 * 1024 * 1024, 4)
-
-
 def test_the_example_of_the_specification_is_read() -> None:
     config = parse(SEED.read_text(), source="serena-module.json", environ={})
     server, category = config.mcp_servers["serena"], config.categories["fs"]
@@ -37,27 +29,6 @@ def test_the_example_of_the_specification_is_read() -> None:
     assert server.args == ("-y", "@org/serena-mcp@latest")
     assert (category.name, category.server) == ("fs", "serena")
     assert category.tools.overrides["mcp__serena__execute_shell_command"] == Override(enabled=False)
-
-
-def test_every_section_arrives_in_the_model() -> None:
-    config = config_of(
-        {
-            "lazy": False,
-            "watch": True,
-            "limits": {"starts": 2},
-            "state": {"url": "sqlite:////x"},
-            "profiles": {"default": {"surface": "load"}, "p": {}},
-            "listen": {"controlSocket": "/c"},
-            "summaries": {"baseUrl": "http://h/v1", "model": "m"},
-            "mcpServers": {"a": {"command": "x", "timeouts": {"firstInitialize": 9}}},
-        }
-    )
-    assert (config.lazy, config.watch, config.limits.starts) == (False, True, 2)
-    assert (config.state.url, config.listen) == ("sqlite:////x", Listen(control_socket="/c"))
-    assert (config.profiles["default"].surface, config.profiles["p"].name) == ("load", "p")
-    assert config.summaries is not None
-    assert (config.summaries.base_url, config.summaries.api_key_env) == ("http://h/v1", None)
-    assert config.mcp_servers["a"].timeouts.first_initialize == 9
 
 
 @cases("text", "faults")

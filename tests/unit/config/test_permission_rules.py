@@ -110,11 +110,6 @@ def test_rules_are_read_in_their_order() -> None:
     assert rules[1].annotations.wanted == {"destructive": True, "open_world": False}
 
 
-def test_without_rules_there_are_none() -> None:
-    assert config_of(with_server()).profiles["default"].permissions == ()
-    assert config_of(of_rules()).profiles["default"].permissions == ()
-
-
 @cases("rule", "place", "said")
 def test_a_rule_that_says_nothing_or_too_much_is_a_fault(rule: Any, place: str, said: str) -> None:
     ((path, message),) = faults_in(of_rules(rule))

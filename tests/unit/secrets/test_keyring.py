@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -61,13 +61,10 @@ def test_every_text_comes_back_as_it_was(tmp_path_factory: pytest.TempPathFactor
     ["", "..", "../up", "a/b", "/etc/passwd", ".hidden", "-x", "_x", "a" * 129, "a b", "a\n", "a\0", "é"],
 )
 def test_a_name_that_leads_elsewhere_is_refused(environ: Mapping[str, str], name: str) -> None:
-    for use in (
-        lambda: keyring.read(name, environ),
-        lambda: keyring.write(name, CANARY, environ),
-        lambda: keyring.remove(name, environ),
-    ):
+    uses: dict[Callable[..., object], tuple[str, ...]] = {keyring.read: (), keyring.remove: ()}
+    for use, more in {**uses, keyring.write: (CANARY,)}.items():
         with pytest.raises(SecretTrouble, match="cannot be the name of a secret") as caught:
-            use()
+            use(name, *more, environ)
         assert CANARY not in str(caught.value)
     assert keyring.names(environ) == {}
 

@@ -1,6 +1,7 @@
 """Servers that are added to the configuration, with their secrets beside it."""
 
 import json
+import re
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -58,17 +59,7 @@ def test_a_new_configuration_is_one_that_mcpd_runs_with(tmp_path: Path) -> None:
     assert KEY not in config(tmp_path).read_text()
 
 
-def test_a_created_configuration_holds_changes_and_a_present_one_says_what_it_said(tmp_path: Path) -> None:
-    draft_of(tmp_path, "codex").write()
-    assert load(config(tmp_path), {"HOME": str(tmp_path)}).trust is Trust.CHANGES
-    assert list(json.loads(config(tmp_path).read_text())) == ["mcpServers", "sandbox", "trust"]
-    for text in (WRITTEN, "{}", ""):
-        put(config(tmp_path), text)
-        draft_of(tmp_path, "codex").write()
-        assert "trust" not in config(tmp_path).read_text()
-
-
-def test_a_created_configuration_asks_for_sandboxes_where_they_work(
+def test_a_created_configuration_holds_changes_and_asks_for_sandboxes_where_they_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = draft_of(tmp_path, "codex")
@@ -77,10 +68,15 @@ def test_a_created_configuration_asks_for_sandboxes_where_they_work(
     monkeypatch.setattr("daemon.setup.drafts.launch.trial", lambda _: missing)
     made = draft_of(tmp_path, "codex")
     assert (json.loads(made.config)["sandbox"], made.unconfined) == ("off", missing)
-    put(config(tmp_path), WRITTEN)
-    made = draft_of(tmp_path, "codex")
-    assert (made.unconfined, made.creates) == (None, False)
-    assert '"sandbox"' not in made.config
+    made.write()
+    assert load(config(tmp_path), {"HOME": str(tmp_path)}).trust is Trust.CHANGES
+    assert list(json.loads(config(tmp_path).read_text())) == ["mcpServers", "sandbox", "trust"]
+    # One that is there says what it said.
+    for text in (WRITTEN, "{}", ""):
+        put(config(tmp_path), text)
+        made = draft_of(tmp_path, "codex")
+        assert (made.unconfined, made.creates) == (None, False)
+        assert not {"sandbox", "trust"} & {*re.findall(r"\w+", made.config)}
 
 
 def test_nothing_is_created_where_nothing_is_added(tmp_path: Path) -> None:
@@ -88,24 +84,21 @@ def test_nothing_is_created_where_nothing_is_added(tmp_path: Path) -> None:
         moved_secrets.with_own_variables(read_present(config(tmp_path)), {})
 
 
-def test_what_is_written_there_stays_as_it_is(tmp_path: Path) -> None:
+def test_what_is_written_there_stays_as_it_is_and_the_diff_shows_no_secret(tmp_path: Path) -> None:
     path = put(config(tmp_path), WRITTEN)
     env = put(path.with_name("env"), "# mine\nA=1\n", 0o640)
-    draft_of(tmp_path, "codex").write()
+    draft = draft_of(tmp_path, "codex")
+    told = draft.diff()
+    assert '+    "brave-search": {' in told
+    assert "+BRAVE_SEARCH__BRAVE_API_KEY=(a secret)" in told
+    assert KEY not in told
+    assert "own-Qx7Rm2" not in told
+    draft.write()
     text = path.read_text()
     assert text.startswith("{\n  // mine\n")
     assert '"own": {"command": "own", "args": ["--token", "own-Qx7Rm2Vb9"]}, // stays\n' in text
     assert env.read_text() == f"# mine\nA=1\nBRAVE_SEARCH__BRAVE_API_KEY={KEY}\n"
     assert env.stat().st_mode & 0o777 == 0o600
-
-
-def test_the_diff_shows_no_secret(tmp_path: Path) -> None:
-    put(config(tmp_path), WRITTEN)
-    told = draft_of(tmp_path, "claude-code").diff()
-    assert '+    "brave-search": {' in told
-    assert "+BRAVE_SEARCH__BRAVE_API_KEY=(a secret)" in told
-    assert KEY not in told
-    assert "own-Qx7Rm2Vb9" not in told
 
 
 def test_both_files_are_written_or_none(tmp_path: Path) -> None:

@@ -53,11 +53,8 @@ def digest(at: Path) -> dict[str, str]:
 
 
 def test_what_cannot_be_taken_is_named(tmp_path: Path) -> None:
-    left = {
-        each.origin.name: each.why
-        for name in ("goose", "zed", "continue")
-        for each in found_of(name, tmp_path).left
-    }
+    clients = ("goose", "zed", "continue")
+    left = {each.origin.name: each.why for name in clients for each in found_of(name, tmp_path).left}
     assert left == {
         "developer": "is part of Goose itself, not an MCP server",
         "mcp-server-github": "is started by an extension of Zed's, which alone knows how",
