@@ -80,6 +80,11 @@ class Talk:
         else:
             self.client.said(lines, self.now)
 
+    def passes(self, *messages: Json) -> None:
+        """The client sends requests, and the daemon gets them and nothing else."""
+        self.says(*messages)
+        assert self.got == [*messages]
+
     @property
     def heard(self) -> list[Json]:
         """What the client got since the last look."""

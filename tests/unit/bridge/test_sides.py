@@ -53,8 +53,7 @@ def test_while_a_daemon_is_there_everything_passes_as_it_is(talk: Talk) -> None:
 @pytest.mark.parametrize("stopping", [False, True])
 def test_a_call_that_may_have_run_is_answered_and_not_sent_again(talk: Talk, *, stopping: bool) -> None:
     talk.handshake()
-    talk.says(CALL)
-    assert talk.got == [CALL]
+    talk.passes(CALL)
     if stopping:
         talk.answers(unsent())
     talk.dies()
@@ -70,8 +69,7 @@ def test_what_a_stopping_daemon_passed_on_to_nobody_is_sent_to_the_next_one(*, i
     with closing(Talk(in_short=in_short)) as talk:
         talk.handshake()
         ran, second, third, later = ({**CALL, "id": number} for number in (1, 2, 3, 4))
-        talk.says(ran, second, third)
-        assert talk.got == [ran, second, third]
+        talk.passes(ran, second, third)
         talk.answers(unsent(2, 3))
         talk.says(later, {"method": "notifications/cancelled", "params": {"requestId": 3}})
         assert talk.got == [{"method": "mcpd/held"}], "it is told that nothing more comes"
@@ -87,8 +85,7 @@ def test_what_a_stopping_daemon_passed_on_to_nobody_is_sent_to_the_next_one(*, i
 def test_a_call_that_was_passed_on_to_nobody_and_is_too_long_to_keep_is_safe_to_send(talk: Talk) -> None:
     talk.handshake()
     long = {**CALL, "params": {"x": "y" * KEPT_CALL_BYTES}}
-    talk.says(long)
-    assert talk.got == [long]
+    talk.passes(long)
     talk.answers(unsent(2))
     talk.dies()
     assert "safe to send" in json.dumps(talk.heard[0])
@@ -97,8 +94,7 @@ def test_a_call_that_was_passed_on_to_nobody_and_is_too_long_to_keep_is_safe_to_
 def test_what_has_no_effect_is_asked_again_and_nobody_notices(talk: Talk) -> None:
     talk.handshake()
     ping = {"id": "p", "method": "ping"}
-    talk.says(LIST, ping)
-    assert talk.got == [LIST, ping]
+    talk.passes(LIST, ping)
     talk.restarts()
     assert talk.got == [INITIALIZED, LIST, ping]
     talk.answers(result(1), result("p"))
@@ -139,8 +135,7 @@ def test_a_refused_handshake_lets_the_client_hear_why(talk: Talk) -> None:
 
 def test_the_modern_era_is_given_its_result_type_and_its_subscription(talk: Talk) -> None:
     talk.subscribe()
-    talk.says(CALL)
-    assert talk.got == [CALL]
+    talk.passes(CALL)
     talk.dies()
     (answer,) = talk.heard
     assert answer["result"]["resultType"] == "complete"
@@ -151,8 +146,7 @@ def test_the_modern_era_is_given_its_result_type_and_its_subscription(talk: Talk
 
 
 def test_a_subscription_that_was_not_acknowledged_is_asked_for_again(talk: Talk) -> None:
-    talk.says(LISTEN)
-    assert talk.got == [LISTEN]
+    talk.passes(LISTEN)
     talk.restarts()
     assert talk.got == [LISTEN]
     talk.answers(acknowledgement("s"))
@@ -172,8 +166,7 @@ def test_a_subscription_that_has_ended_is_not_opened_again(talk: Talk, ended: st
         talk.says(cancel)
         talk.comes_back()
     else:
-        talk.says(cancel)
-        assert talk.got == [cancel]
+        talk.passes(cancel)
         talk.restarts()
     assert talk.got == []
 
@@ -197,8 +190,7 @@ def test_what_the_client_sends_meanwhile_waits_in_order(talk: Talk) -> None:
 def test_what_is_cancelled_gets_no_answer_and_is_not_sent(talk: Talk, when: str) -> None:
     cancel = {"method": "notifications/cancelled", "params": {"requestId": 2}}
     if when == "in flight":
-        talk.says(CALL, cancel)
-        assert talk.got == [CALL, cancel]
+        talk.passes(CALL, cancel)
         talk.dies()
     else:
         talk.dies()

@@ -1,6 +1,7 @@
 """What the tests of the catalog and of the surfaces share: tools, catalogs and facts, briefly written."""
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -174,6 +175,13 @@ def after(catalog: Catalog, facts: Iterable[Fact]) -> Catalog:
     for fact in facts:
         catalog = fold(catalog, fact)
     return catalog
+
+
+def up(config: Mapping[str, Any] = MappingProxyType({}), /, **lists: Iterable[str | Tool]) -> Catalog:
+    """The catalog of servers that are ready and list these tools, by what else the configuration says."""
+    begun = catalog_of({"mcpServers": servers(*lists), **config})
+    listings = [listed(name, *tools) for name, tools in lists.items()]
+    return after(begun, [*map(status, lists), *listings])
 
 
 CONFIG: dict[str, Any] = {

@@ -10,7 +10,7 @@ from daemon.catalog.permissions import Permissions, permission_of, permission_of
 from daemon.catalog.snapshot import Catalog
 from daemon.config.config_model import Annotations, Permission, PermissionRule
 from tests.unit.cases import cases
-from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
+from tests.unit.catalog.samples import catalog_of, servers, tool, up
 
 READ = {"readOnlyHint": True}
 
@@ -94,19 +94,8 @@ def test_the_first_rule_that_fits_wins(
 
 
 def offer_of(*rules: Any, **profile: Any) -> tuple[Catalog, Offer]:
-    config = {
-        "mcpServers": servers("fs", "git"),
-        "profiles": {"default": {"permissions": list(rules), **profile}},
-    }
-    catalog = after(
-        catalog_of(config),
-        [
-            status("fs"),
-            status("git"),
-            listed("fs", tool("fs", "read", annotations=READ), "write"),
-            listed("git", "push"),
-        ],
-    )
+    config = {"profiles": {"default": {"permissions": list(rules), **profile}}}
+    catalog = up(config, fs=[tool("fs", "read", annotations=READ), "write"], git=["push"])
     return catalog, Offers().of(catalog, catalog.config.profiles["default"])
 
 

@@ -13,7 +13,7 @@ from daemon.model import Summary, Tool
 from daemon.search.index import MAX_COMPARED, MOST, MOST_READ, Hit, Index, Ranking, Speller, Vocabulary
 from daemon.search.segment import Segment, read
 from tests.unit.cases import cases
-from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
+from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool, up
 
 CONFIG: dict[str, Any] = {
     "mcpServers": {
@@ -53,9 +53,8 @@ def test_a_part_of_a_need_asks_only_for_its_own_action() -> None:
         tool("a", "show", description="Shows text."),
         tool("a", "delete_note", description="Removes a note."),
     )
-    config = {"mcpServers": servers("a", "b")}
-    catalog = after(catalog_of(config), [listed("a", show, delete), listed("b", tool("b", "send_mail"))])
-    assert found("read the note and send the mail", index=Index().updated(catalog.servers)) == ["b/send_mail"]
+    index = index_of(a=(show, delete), b=(tool("b", "send_mail"),))
+    assert found("read the note and send the mail", index=index) == ["b/send_mail"]
 
 
 # --- names ---------------------------------------------------------------------------------------------------
@@ -306,10 +305,7 @@ READERS = (
 
 
 def index_of(**tools: tuple[Tool, ...]) -> Index:
-    catalog = after(
-        catalog_of({"mcpServers": servers(*tools)}), [listed(name, *own) for name, own in tools.items()]
-    )
-    return Index().updated(catalog.servers)
+    return Index().updated(up(**tools).servers)
 
 
 @cases("need", "first")

@@ -31,7 +31,7 @@ from daemon.surfaces.surface import AwaitListing, View
 from daemon.surfaces.table import SURFACES
 from tests.pairwise import at_night, pairwise
 from tests.unit.cases import cases
-from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
+from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool, up
 from tests.unit.surfaces.samples import act, answer, refused, text_of, view_of
 
 
@@ -224,7 +224,7 @@ def test_a_category_that_is_too_large_is_outlined_and_its_tools_described_by_nam
 
 def test_a_tool_that_is_larger_than_an_answer_is_described_alone() -> None:
     huge = tool("a", "huge", description="x" * 100_000)
-    catalog = after(catalog_of({"mcpServers": servers("a")}), [status("a"), listed("a", huge, "small")])
+    catalog = up(a=[huge, "small"])
     found = answer(SURFACES["category"], view_of(catalog), "get-category-tools", {"category": "a"})
     assert list(found["tools"]) == ["huge", "small"]
     assert "inputSchema" not in found["tools"]["huge"]

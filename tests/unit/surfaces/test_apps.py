@@ -15,7 +15,7 @@ from daemon.surfaces.load import LoadSurface
 from daemon.surfaces.search import SearchSurface
 from daemon.surfaces.summing import server_lines
 from daemon.surfaces.surface import Forward, Reply, Surface, View
-from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
+from tests.unit.catalog.samples import tool, up
 from tests.unit.surfaces.samples import READING, act, listed_names, view_of
 
 PAGE = "ui://app/page.html"
@@ -37,19 +37,8 @@ def app(server: str) -> list[Any]:
     ]
 
 
-CONFIG: dict[str, Any] = {"mcpServers": servers("a", "b", "c")}
-UP = after(
-    catalog_of(CONFIG),
-    [
-        *(status(name) for name in "abc"),
-        listed("a", *app("a")),
-        listed("b", *app("b")),
-        listed("c", "refresh", "alone"),
-    ],
-)
-ONE = after(
-    catalog_of(CONFIG), [*(status(name) for name in "abc"), listed("a", *app("a")), listed("b"), listed("c")]
-)
+UP = up(a=app("a"), b=app("b"), c=["refresh", "alone"])
+ONE = up(a=app("a"), b=[], c=[])
 CALLS: dict[str, list[dict[str, object]]] = {
     "get-category-tools": [{"category": "a"}],
     "call-category-tool": [{"category": "a", "name": f"{SECRET}_step", "args": {}}],
@@ -150,7 +139,7 @@ def test_each_call_of_a_tool_with_an_app_is_decided_by_itself_as_it_opens_the_ap
 
 def test_so_many_apps_that_their_schemas_would_fill_a_conversation_are_not_all_listed() -> None:
     many = [tool("a", f"show{number}", _meta=SHOWS) for number in range(MAX_APPS + 5)]
-    view = showing(after(catalog_of(CONFIG), [status("a"), listed("a", *many)]))
+    view = showing(up(a=many))
     names = listed_names(READING["category"], view)
     assert len([name for name in names if name.startswith("show")]) == MAX_APPS
 
@@ -210,5 +199,4 @@ def test_a_call_that_opens_an_app_says_so_each_time() -> None:
 )
 def test_a_meta_that_is_none_of_an_app_changes_nothing(meta: object) -> None:
     odd = tool("a", "odd", _meta=meta)
-    catalog = after(catalog_of(CONFIG), [status("a"), listed("a", odd)])
-    assert FullSurface().list_tools(view_of(catalog))[0] == odd.raw
+    assert FullSurface().list_tools(view_of(up(a=[odd])))[0] == odd.raw

@@ -12,7 +12,7 @@ from daemon.surfaces.browse import MAX_NAMES, BrowseSurface
 from daemon.surfaces.surface import AwaitListing
 from daemon.surfaces.table import SURFACES
 from tests.unit.cases import cases
-from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
+from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool, up
 from tests.unit.surfaces.samples import act, answer, forwarded, listed_names, refused, text_of, view_of
 
 SURFACE = BrowseSurface()
@@ -90,10 +90,7 @@ def test_the_list_of_categories_waits_for_servers_that_are_starting_and_wakes_no
 
 def test_of_very_many_tools_each_category_names_its_first_ones_and_counts_the_rest() -> None:
     names = [f"t{number}" for number in range(MAX_NAMES)]
-    many = after(
-        catalog_of({"mcpServers": servers("a", "b")}),
-        [status("a"), status("b"), listed("a", *names), listed("b", "x")],
-    )
+    many = up(a=names, b=["x"])
     first, second = answer(SURFACE, view_of(many), "list_categories")["categories"]
     assert first["tools"] == names[: MAX_NAMES // 2]
     assert first["toolsLeft"] == MAX_NAMES // 2

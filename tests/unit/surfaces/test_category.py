@@ -14,7 +14,7 @@ from daemon.surfaces.answers import MAX_LINE, MAX_LINES
 from daemon.surfaces.category import CALL, GET, CategorySurface
 from daemon.surfaces.surface import AwaitListing, Forward, View
 from tests.unit.cases import cases
-from tests.unit.catalog.samples import after, catalog_of, failed, known, listed, servers, status, tool
+from tests.unit.catalog.samples import after, catalog_of, failed, known, listed, servers, status, tool, up
 from tests.unit.surfaces.samples import INDEX_CHARACTERS, NOW, act, answer, forwarded, refused, view_of
 
 SURFACE = CategorySurface()
@@ -177,10 +177,7 @@ def test_a_tool_is_described_as_its_server_does_with_its_hash_unless_somebody_de
         "annotations": {"readOnlyHint": True},
         "schemaHash": READ_FILE.schema_hash[:12],
     }
-    plain = after(
-        catalog_of({"mcpServers": servers("serena")}), [status("serena"), listed("serena", READ_FILE)]
-    )
-    assert describe("serena", plain)["tools"]["read_file"]["description"] == "Reads a file."
+    assert describe("serena", up(serena=[READ_FILE]))["tools"]["read_file"]["description"] == "Reads a file."
 
 
 def test_the_meta_tells_category_server_epoch_and_skill() -> None:

@@ -13,7 +13,7 @@ from daemon.model import Tool
 from daemon.states import ServerState
 from daemon.surfaces.load import MAX_TOOL_LINES, LoadSurface
 from daemon.surfaces.surface import AwaitListing, Loading, View
-from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
+from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool, up
 from tests.unit.surfaces.samples import act, answer, forwarded, listed_names, refused, replied, view_of
 
 SURFACE = LoadSurface()
@@ -97,7 +97,7 @@ def test_a_need_finds_a_server_with_its_summary_and_a_line_per_tool_and_no_schem
 
 def test_of_very_many_tools_the_first_are_told_and_the_rest_counted() -> None:
     names = [f"t{number}" for number in range(MAX_TOOL_LINES + 7)]
-    many = after(catalog_of({"mcpServers": servers("a")}), [status("a"), listed("a", *names)])
+    many = up(a=names)
     found = answer(SURFACE, view_of(many), "load_mcp_server", {"name": "a"})["servers"]["a"]
     assert list(found["tools"]) == names[:MAX_TOOL_LINES]
     assert found["toolsLeft"] == 7
@@ -166,15 +166,14 @@ def test_what_is_not_found_is_told_beside_what_is() -> None:
 
 def test_other_tools_that_fit_a_need_nearly_as_well_are_named() -> None:
     twins = [tool("a", name, description="Converts a picture.") for name in ("one", "two")]
-    catalog = after(catalog_of({"mcpServers": servers("a")}), [status("a"), listed("a", *twins)])
-    found = answer(SURFACE, view_of(catalog), "load_mcp_tool", {"names": ["convert picture"]})
+    found = answer(SURFACE, view_of(up(a=twins)), "load_mcp_tool", {"names": ["convert picture"]})
     assert list(found["tools"]) == ["one"]
     assert found["meta"]["alternatives"] == {"convert picture": ["two"]}
 
 
 def test_schemas_that_do_not_fit_one_answer_are_not_loaded_and_that_is_said() -> None:
     large = [tool("a", f"t{number}", description="x" * 12_000) for number in range(4)]
-    catalog = after(catalog_of({"mcpServers": servers("a")}), [status("a"), listed("a", *large)])
+    catalog = up(a=large)
     action = replied(SURFACE, view_of(catalog), "load_mcp_tool", {"names": ["t0", "t1", "t2", "t3"]})
     structured = msgspec.json.decode(action.result)["structuredContent"]
     assert list(structured["tools"]) == ["t0", "t1"]

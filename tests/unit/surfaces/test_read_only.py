@@ -8,12 +8,13 @@ import msgspec
 import pytest
 
 from daemon import errors
+from daemon.catalog.snapshot import Catalog
 from daemon.surfaces.additions import READ as READING_READ
 from daemon.surfaces.additions import as_tool_result
 from daemon.surfaces.surface import AwaitListing
 from daemon.surfaces.table import META_TOOLS, SURFACES
 from tests.unit.cases import cases
-from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
+from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool, up
 from tests.unit.surfaces.samples import READING, act, forwarded, listed_names, refused, view_of
 
 READ = {"readOnlyHint": True}
@@ -26,27 +27,14 @@ ADDED = 356
 """Bytes of the tool in a list: some ninety tokens, for telling reads from writes in each call."""
 
 
-def up(*rules: Any, **profile: Any) -> Any:
+def ruled(*rules: Any, **profile: Any) -> Catalog:
     """Two servers that have listed, under a profile with these rules."""
-    config = {
-        "mcpServers": servers("fs", "git"),
-        "profiles": {"default": {"permissions": list(rules), **profile}},
-    }
     schema = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
-    return after(
-        catalog_of(config),
-        [
-            status("fs"),
-            status("git"),
-            listed(
-                "fs",
-                tool("fs", "read", annotations=READ, inputSchema=schema),
-                "write",
-                tool("fs", "add", annotations={"destructiveHint": False}),
-            ),
-            listed("git", tool("git", "log", annotations={**READ, "destructiveHint": True})),
-        ],
-    )
+    read = tool("fs", "read", annotations=READ, inputSchema=schema)
+    add = tool("fs", "add", annotations={"destructiveHint": False})
+    log = tool("git", "log", annotations={**READ, "destructiveHint": True})
+    config = {"profiles": {"default": {"permissions": list(rules), **profile}}}
+    return up(config, fs=[read, "write", add], git=[log])
 
 
 def call(
@@ -60,7 +48,7 @@ def call(
 
 @pytest.mark.parametrize("surface", NAMES)
 def test_both_call_tools_say_what_they_do(surface: str) -> None:
-    tools = [json.loads(each) for each in SURFACES[surface].list_tools(view_of(up()))]
+    tools = [json.loads(each) for each in SURFACES[surface].list_tools(view_of(ruled()))]
     hints = {each["name"]: each["annotations"] for each in tools}
     general, reading = NAMES[surface]
     assert hints[general] == {"destructiveHint": True}
@@ -72,7 +60,7 @@ def test_both_call_tools_say_what_they_do(surface: str) -> None:
 
 @pytest.mark.parametrize("surface", NAMES)
 def test_the_list_grows_by_little_and_not_where_a_profile_wants_none(surface: str) -> None:
-    with_it, without = view_of(up()), view_of(up(readOnlyCall=False))
+    with_it, without = view_of(ruled()), view_of(ruled(readOnlyCall=False))
     long, short = (SURFACES[surface].list_tools(view) for view in (with_it, without))
     assert len(long) == len(short) + 1
     assert sum(map(len, long)) - sum(map(len, short)) <= ADDED
@@ -91,7 +79,7 @@ def test_the_list_grows_by_little_and_not_where_a_profile_wants_none(surface: st
 @pytest.mark.parametrize("repair", [{"path": "/x"}, '{"path": "/x"}', {"arguments": {"path": "/x"}}])
 def test_what_only_reads_goes_where_the_general_tool_would_send_it(surface: str, repair: Any) -> None:
     general, reading = NAMES[surface]
-    view = view_of(up())
+    view = view_of(ruled())
     plain = act(SURFACES[surface], view, *call(surface, general, "read", repair))
     same = forwarded(SURFACES[surface], view, *call(surface, reading, "read", repair))
     assert same == plain
@@ -102,7 +90,7 @@ def test_what_only_reads_goes_where_the_general_tool_would_send_it(surface: str,
 @pytest.mark.parametrize("name", ["write", "add"])
 def test_what_may_write_is_refused_with_the_tool_to_call(name: str, surface: str) -> None:
     general, reading = NAMES[surface]
-    error = refused(SURFACES[surface], view_of(up()), *call(surface, reading, name), errors.InvalidArguments)
+    error = refused(SURFACES[surface], view_of(ruled()), *call(surface, reading, name), errors.InvalidArguments)
     assert f"Call {general} with the same arguments" in error.message
     assert error.details == {"tool": name, "server": "fs", "call": general}
 
@@ -112,17 +100,17 @@ def test_what_an_operator_says_counts_before_what_a_server_says(surface: str) ->
     reading = NAMES[surface][1]
     asks, denies = ({"match": "fs/read", "then": then} for then in ("ask", "deny"))
     error = refused(
-        SURFACES[surface], view_of(up(asks)), *call(surface, reading, "read"), errors.InvalidArguments
+        SURFACES[surface], view_of(ruled(asks)), *call(surface, reading, "read"), errors.InvalidArguments
     )
     assert "has the user asked about it" in error.message
-    refused(SURFACES[surface], view_of(up(denies)), *call(surface, reading, "read"), errors.ToolDisabled)
+    refused(SURFACES[surface], view_of(ruled(denies)), *call(surface, reading, "read"), errors.ToolDisabled)
 
 
 @pytest.mark.parametrize("surface", NAMES)
 def test_a_tool_that_no_longer_only_reads_has_changed(surface: str) -> None:
     reading = NAMES[surface][1]
-    before = up()
-    shown = before.servers["fs"].tools["read"].schema_hash
+    before = ruled()
+    shown = before.servers["fs"].all_tools["read"].schema_hash
     now = after(before, [listed("fs", tool("fs", "read"), "write")])
     view = attrs.evolve(view_of(now), shown=lambda _key: shown)
     refused(SURFACES[surface], view, *call(surface, reading, "read"), errors.ToolChanged)
@@ -151,7 +139,7 @@ def _encoded(called: tuple[str, dict[str, Any]]) -> tuple[str, bytes]:
 
 @pytest.mark.parametrize("surface", [*NAMES, "load", "full"])
 def test_what_is_denied_can_be_neither_seen_nor_called(surface: str) -> None:
-    view = view_of(up({"match": "fs/write", "then": "deny"}, autoLoad=True, coreTools=["fs/write"]))
+    view = view_of(ruled({"match": "fs/write", "then": "deny"}, autoLoad=True, coreTools=["fs/write"]))
     assert "write" not in b"".join(SURFACES[surface].list_tools(view)).decode()
     name, arguments = (
         ("write", {}) if surface in {"load", "full"} else call(surface, NAMES[surface][0], "write")
@@ -162,7 +150,7 @@ def test_what_is_denied_can_be_neither_seen_nor_called(surface: str) -> None:
 
 @cases("surface", "name", "arguments")
 def test_what_is_denied_is_described_nowhere(surface: str, name: str, arguments: Any) -> None:
-    shown, hidden = (view_of(up(*rules)) for rules in ((), ({"match": "fs/write", "then": "deny"},)))
+    shown, hidden = (view_of(ruled(*rules)) for rules in ((), ({"match": "fs/write", "then": "deny"},)))
     for view, there in ((shown, True), (hidden, False)):
         answer = json.loads(act(SURFACES[surface], view, name, arguments).result)  # type: ignore[union-attr]
         assert ('"write"' in json.dumps(answer["structuredContent"])) == there
@@ -179,8 +167,7 @@ def test_a_category_does_not_call_what_it_cannot_judge() -> None:
 # --- `read_resource`: a resource as the result of a tool, for clients that read none themselves --------------
 
 
-CONFIG = {"mcpServers": servers("git", "docs"), "profiles": {"default": {"coreTools": ["git/log"]}}}
-UP = after(catalog_of(CONFIG), [status("git"), status("docs"), listed("git", "log"), listed("docs", "find")])
+UP = up({"profiles": {"default": {"coreTools": ["git/log"]}}}, git=["log"], docs=["find"])
 
 
 @pytest.mark.parametrize("name", SURFACES)

@@ -14,7 +14,7 @@ from daemon.surfaces.finding import MAX_RESULTS, find_tools, scored
 from daemon.surfaces.search import SearchSurface
 from daemon.surfaces.surface import AwaitListing, Loading, View
 from tests.unit.cases import cases
-from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
+from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool, up
 from tests.unit.surfaces.samples import act, answer, forwarded, listed_names, refused, replied, text_of, view_of
 
 SURFACE = SearchSurface()
@@ -80,11 +80,7 @@ def test_what_was_found_is_listed_after_the_core_tools_each_once_and_only_while_
 
 
 def test_a_tool_that_is_called_like_a_meta_tool_is_listed_under_its_servers_name() -> None:
-    catalog = after(
-        catalog_of({"mcpServers": servers("a"), "profiles": {"p": {"coreTools": ["a/call_tool"]}}}),
-        [status("a"), listed("a", "call_tool")],
-    )
-    view = view_of(catalog, "p")
+    view = view_of(up({"profiles": {"p": {"coreTools": ["a/call_tool"]}}}, a=["call_tool"]), "p")
     assert listed_names(SURFACE, view) == ["search_tools", "call_tool", "call_read_only_tool", "a__call_tool"]
     action = forwarded(SURFACE, view, "a__call_tool")
     assert (action.server, action.name) == ("a", "call_tool")
@@ -181,7 +177,7 @@ def test_descriptions_can_be_left_out() -> None:
 
 def test_all_that_fits_is_reached_page_by_page_of_a_bounded_size() -> None:
     names = [f"t{number}" for number in range(2 * MAX_RESULTS + 50)]
-    view = view_of(after(catalog_of({"mcpServers": servers("a")}), [status("a"), listed("a", *names)]))
+    view = view_of(up(a=names))
     seen: list[str] = []
     arguments: dict[str, Any] = {"category": "a", "max_results": 10**9, "include_descriptions": False}
     text = text_of(act(SURFACE, view, "search_tools", arguments))
@@ -269,25 +265,15 @@ def test_what_is_off_or_unknown_is_not_called() -> None:
 # --- finding tools, for models and operators alike -----------------------------------------------------------
 
 
-SEARCHING_CONFIG: dict[str, Any] = {
-    "mcpServers": servers("a", "b"),
+SEARCHING_CONFIG = {
     "categories": {
         "one": {"server": "a", "tools": {"includeNames": ["write_note"]}},
         "two": {"tools": {"includeNames": ["a/write_note", "b/play_song"]}},
     },
     "profiles": {"p": {"categories": ["one"]}},
 }
-SEARCHING_VIEW = view_of(
-    after(
-        catalog_of(SEARCHING_CONFIG),
-        [
-            status("a"),
-            status("b"),
-            listed("a", tool("a", "write_note", description="Writes\n a note."), "other"),
-            listed("b", "play_song"),
-        ],
-    )
-)
+WRITE_NOTE = tool("a", "write_note", description="Writes\n a note.")
+SEARCHING_VIEW = view_of(up(SEARCHING_CONFIG, a=[WRITE_NOTE, "other"], b=["play_song"]))
 
 
 def test_an_operator_sees_scores_and_the_category_that_was_asked_for() -> None:

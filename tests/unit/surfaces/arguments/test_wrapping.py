@@ -15,7 +15,7 @@ from daemon.surfaces.table import SURFACES
 from daemon.surfaces.validators import MAX_REMEMBERED
 from daemon.surfaces.wrapped import Wrapper
 from tests.unit.cases import cases
-from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
+from tests.unit.catalog.samples import catalog_of, servers, tool, up
 from tests.unit.json_values import json_values
 from tests.unit.surfaces.samples import view_of
 
@@ -34,7 +34,7 @@ READ = tool(
     },
 )
 LENIENT = tool("fs", "lent", annotations={"readOnlyHint": True}, inputSchema={"properties": {"path": {}}})
-CATALOG = after(catalog_of({"mcpServers": servers("fs")}), [status("fs"), listed("fs", READ, LENIENT, "any")])
+CATALOG = up(fs=[READ, LENIENT, "any"])
 
 WRAPPERS: Mapping[str, tuple[str, str, dict[str, str]]] = {
     "call-category-tool": ("category", "args", {"category": "fs", "name": "read"}),
