@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.harness import Daemon, own_directory, started
 from tests.scripted_server import command
-from tests.terminals import INTERRUPT, Typing
+from tests.terminals import Typing
 from tests.unit.sources.packing import manifest, packed
 
 SECRET = "typed-83hd82hd8kq"
@@ -80,20 +80,6 @@ def test_a_person_answers_unseen_and_approves_what_the_bundle_lists(person: Pers
     assert not person.ask("status")["servers"]["some-server"]["held"]
 
 
-@pytest.mark.parametrize(
-    "keys", [(INTERRUPT,), ("true\n", INTERRUPT), ("true\n", "k-82hd\n", "n\n"), ("\x04",)]
-)
-def test_who_leaves_or_declines_has_changed_nothing(person: Person, keys: tuple[str, ...]) -> None:
-    before = person.written
-    with Typing(person, "add", str(person.bundle)) as typing:
-        for question, key in zip(("level (true, false): ", "key: ", "Add it"), keys, strict=False):
-            typing.until(question)
-            typing.press(key)
-        assert typing.end()[0] in {1, 130}
-    assert person.written == before
-    assert not [*person.unpacked.glob("*/*")]
-
-
 def test_a_bundle_whose_server_cannot_come_up_is_taken_back_whole(person: Person) -> None:
     person.bundled("/no/program")
     before = person.written
@@ -115,15 +101,6 @@ def test_a_bundle_whose_server_cannot_come_up_is_taken_back_whole(person: Person
 
 
 ANSWERED = ("--yes", "--env", f"key={SECRET}", "--env", "level=true")
-
-
-def test_without_a_terminal_nothing_is_written_before_somebody_agreed(person: Person) -> None:
-    before = person.written
-    done = person.outcome("add", str(person.bundle), *ANSWERED[1:])
-    assert (done.returncode, "--yes to agree" in done.stderr, person.written) == (1, True, before), done.stderr
-    done = person.outcome("add", str(person.bundle))
-    assert (done.returncode, "tool.mcpb --yes --env=level=... --env=key=..." in done.stderr) == (2, True)
-    assert not [*person.unpacked.glob("*/*")]
 
 
 def test_a_removal_without_a_reload_names_what_deletes_the_bundle(person: Person) -> None:

@@ -147,17 +147,14 @@ def test_following_ends_with_its_reader_though_nothing_more_comes(sockets: Path)
         assert following.left() == EX_PIPE
 
 
-def test_lines_that_were_missed_are_counted_beside_the_others(sockets: Path) -> None:
+def test_lines_that_were_missed_are_counted_and_a_server_that_leaves_the_configuration_ends_it(
+    sockets: Path,
+) -> None:
     with fake_control(sockets / "c", {"logs": page("one")}) as daemon, Following(daemon, "--json") as following:
         assert json.loads(following.line())["text"] == "one"
         daemon.answers["logs"] = page("nine", first=9, dropped=7)
         assert following.said().startswith("mcpd: 7 lines were lost: they came faster")
         assert json.loads(following.line()) == {"n": 9, "text": "nine"}
-
-
-def test_a_server_that_leaves_the_configuration_ends_it(sockets: Path) -> None:
-    with fake_control(sockets / "c", {"logs": page("one")}) as daemon, Following(daemon) as following:
-        assert following.line() == "one\n"
         daemon.answers["logs"] = {"error": {"code": -32602, "message": "no server is named 'git'."}}
         assert following.said() == "mcpd: no server is named 'git'.\n"
         assert following.child.wait(PATIENCE) == 1

@@ -37,12 +37,6 @@ def test_at_a_terminal_the_value_is_asked_for_once_and_not_shown(user: User) -> 
     assert file_of(user, "TOKEN").read_text() == CANARY
     with Typing(user, "secret", "set", "TOKEN") as typing:
         typing.until("(not shown): ")
-        typing.write("")
-        status, said = typing.end()
-    assert status == 1
-    assert "must be text" in said
-    with Typing(user, "secret", "set", "TOKEN") as typing:
-        typing.until("(not shown): ")
         typing.press(INTERRUPT)
         status, said = typing.end()
     assert status == 130
@@ -91,9 +85,5 @@ def test_up_moves_a_clients_secrets_into_the_keyring_and_its_server_gets_them(us
     assert CANARY not in client.read_text() + config.read_text() + user.log.read_text()
     called = user.mcpd("call", "mine/env")
     assert f'"API_TOKEN": "{CANARY}"' in called.stdout, called.stderr
-    before = config.read_bytes(), client.read_bytes()
-    again = user.mcpd("up", "--clients", "cursor")
-    assert (again.returncode, again.stderr) == (0, "")
-    assert (config.read_bytes(), client.read_bytes()) == before
     assert user.mcpd("uninstall", "cursor").returncode == 0
     assert CANARY in client.read_text()

@@ -137,12 +137,9 @@ def test_a_bar_is_drawn_over(report: dict[str, Any], drawn: str) -> None:
     assert Shown(80)(**report) == CLEAR + drawn
 
 
-def test_a_bar_keeps_to_one_line() -> None:
+def test_a_bar_keeps_to_one_line_and_reports_that_come_too_soon_are_left_out_but_for_the_last() -> None:
     assert Shown(12)(message="a" * 40) == f"{CLEAR}{'a' * 10}…"
     assert Shown(12)(message="漢" * 40) == f"{CLEAR}{'漢' * 5}…"
-
-
-def test_reports_that_come_too_soon_are_left_out_but_for_the_last() -> None:
     shown = Shown(80)
     assert shown(progress=1, total=3)
     assert not shown(progress=2, total=3)
@@ -277,15 +274,12 @@ class Stream(io.TextIOWrapper):
         return self.bytes.getvalue()
 
 
-def test_a_terminal_gets_control_characters_spelt_out_and_no_bytes() -> None:
+def test_a_terminal_gets_control_characters_spelt_out_and_a_pipe_bytes_as_they_are() -> None:
     terminal = Stream(terminal=True)
     show_parts(parts_of(TEXT), terminal)
     assert terminal.got() == b"a\\x1b[2J\nb\n"
     with pytest.raises(CommandFailed, match=r"x:b \(image/png, 3 bytes\) is binary: --output FILE"):
         show_parts(parts_of(BLOB), Stream(terminal=True))
-
-
-def test_a_pipe_gets_bytes_as_they_are_and_of_several_contents_the_names() -> None:
     pipe = Stream(terminal=False)
     show_parts(parts_of(BLOB), pipe)
     assert pipe.got() == b"\0\1\2"

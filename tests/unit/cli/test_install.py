@@ -38,16 +38,21 @@ def servers(here: Machine, path: str) -> dict[str, Any]:
     return found
 
 
-def test_servers_that_mcpd_has_give_way_to_it(user: Users, mcpd: str, capsys: Captured) -> None:
+def test_servers_that_mcpd_has_give_way_to_it_unless_it_has_switched_them_off(
+    user: Users, mcpd: str, capsys: Captured
+) -> None:
     here = user("claude-code")
     implementation("import").main(["--write", "--yes"])
+    config = config_of(here)
+    config.write_text(config.read_text().replace('"time": {', '"time": {"enabled": false,'))
     capsys.readouterr()
-    assert main(["claude", "--profile", "reader", "--socket", "/s"]) == 0
+    out = out_of(capsys, main(["claude", "--profile", "reader", "--socket", "/s"]))
     own = {"type": "stdio", "command": mcpd, "args": ["connect", "--socket", "/s", "--profile", "reader"]}
-    assert servers(here, ".claude.json") == {"mcpd": own}
-    out, _ = capsys.readouterr()
-    assert "Claude Code: mcpd is in ~/.claude.json, in place of time, notion, brave-search, git" in out
+    left = servers(here, ".claude.json")
+    assert (list(left), left["mcpd"]) == (["time", "mcpd"], own)
+    assert "Claude Code: mcpd is in ~/.claude.json, in place of notion, brave-search, git" in out
     assert "`mcpd uninstall CLIENT`" in out
+    assert "  time (Claude Code), switched off\n" in out_of(capsys, implementation("import").main([]))
 
 
 def test_an_unusual_socket_is_written_down_since_no_client_has_this_environment(
@@ -58,16 +63,6 @@ def test_an_unusual_socket_is_written_down_since_no_client_has_this_environment(
         monkeypatch.setenv("MCPD_SOCKET", socket)
         assert main(["cursor"]) == 0
         assert servers(here, ".cursor/mcp.json")["mcpd"]["args"] == ["connect", *words]
-
-
-def test_a_server_that_mcpd_has_switched_off_stays_and_import_says_why(user: Users, capsys: Captured) -> None:
-    here = user("claude-code")
-    implementation("import").main(["--write", "--yes"])
-    config = config_of(here)
-    config.write_text(config.read_text().replace('"time": {', '"time": {"enabled": false,'))
-    assert main(["claude-code"]) == 0
-    assert list(servers(here, ".claude.json")) == ["time", "mcpd"]
-    assert "  time (Claude Code), switched off\n" in out_of(capsys, implementation("import").main([]))
 
 
 def test_what_cannot_be_changed_is_said_and_the_others_are_changed(user: Users, capsys: Captured) -> None:

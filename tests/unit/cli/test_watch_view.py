@@ -86,12 +86,9 @@ def test_a_selected_server_that_is_gone_is_no_fault() -> None:
     assert any("not configured any more" in line for line in shown(seen({}), choices))
 
 
-def test_below_a_table_that_leaves_room_is_what_is_wrong() -> None:
+def test_what_is_wrong_is_below_a_table_that_leaves_room_and_with_all_of_one_server() -> None:
     assert any("exited with status 1" in line for line in shown(seen({"git": down()})))
     assert not any("exited with status 1" in line for line in shown(seen({**MANY, "git": down()})))
-
-
-def test_one_server_is_shown_whole() -> None:
     choices = pressed("enter", servers={"git": down()})
     lines = shown(seen({"git": down(reason="it has\x1b[2J ended")}), choices)
     assert any(r"it has\x1b[2J ended" in line for line in lines)
@@ -109,7 +106,7 @@ def test_head_and_foot_tell_of_the_daemon_the_keys_and_how_many_the_filter_leave
     assert shown(seen(MANY), WatchChoices(text="zz", typing=True))[-1].startswith("filter: zz_")
 
 
-def test_a_daemon_that_is_away_keeps_its_picture_and_says_since_when() -> None:
+def test_a_daemon_that_is_away_keeps_its_picture_and_a_silent_one_is_told_apart_from_a_slow_one() -> None:
     away = seen({"git": server()}, at=NOW - 20, problem="nobody listens", away=NOW - 15)
     lines = shown(away)
     assert "(15s): nobody listens" in lines[1]
@@ -117,9 +114,6 @@ def test_a_daemon_that_is_away_keeps_its_picture_and_says_since_when() -> None:
     assert any(line.startswith("> git") for line in lines)
     assert "nobody listens" in shown(Picture(problem="nobody listens", away=NOW))[1]
     assert not any("nobody" in line for line in shown(seen({"git": server()})))
-
-
-def test_a_silent_daemon_is_told_apart_from_a_slow_one() -> None:
     asked = seen({"git": server()}, asked=NOW)
     assert not any("waiting" in line for line in shown(asked, now=NOW + SLOW_SECONDS))
     assert any("waiting for an answer for 9s" in line for line in shown(asked, now=NOW + 9))

@@ -49,16 +49,13 @@ def test_that_a_run_which_mcpd_has_stopped_rests_is_not_said_twice() -> None:
     assert told("dormant") == "ended after 2.0s (dormant): mcpd has stopped it"
 
 
-def test_every_kind_has_words_even_without_details_or_with_what_programs_sent_in_their_place() -> None:
-    assert all(phrase(Event(kind=kind)) for kind in EventKind if kind is not K.LISTS_CHANGED)
-    odd: dict[str, Detail] = {"seconds": "x", "tools": 7, "renamed": ["a"], "stderr": 1, "count": None}
-    assert all(isinstance(phrase(Event(kind=kind, details=odd)), str) for kind in EventKind)
-
-
-def test_a_sentence_begins_with_whom_it_happened_to() -> None:
+def test_a_sentence_begins_with_whom_it_happened_to_and_every_kind_has_words_whatever_its_details() -> None:
     assert sentence(Event(kind=K.STARTED, server="git", run=1)) == "git: run 1 begins"
     assert sentence(Event(kind=K.STARTED, server="git", instance="git#2", run=1)) == "git#2: run 1 begins"
     assert sentence(Event(kind=K.SESSION_ENDED, session="#4")) == "session #4: the client left"
+    assert all(phrase(Event(kind=kind)) for kind in EventKind if kind is not K.LISTS_CHANGED)
+    odd: dict[str, Detail] = {"seconds": "x", "tools": 7, "renamed": ["a"], "stderr": 1, "count": None}
+    assert all(isinstance(phrase(Event(kind=kind, details=odd)), str) for kind in EventKind)
 
 
 def test_what_ended_unasked_or_does_not_work_is_bad() -> None:

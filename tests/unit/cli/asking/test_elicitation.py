@@ -47,13 +47,10 @@ def test_every_question_can_be_declined_or_broken_off_and_the_word_itself_be_sen
     assert asked(FORM, r"\decline", "", "", "y")[0]["content"]["name"] == "decline"
 
 
-def test_a_form_without_fields_is_a_question_of_yes_or_no() -> None:
+def test_a_form_without_fields_is_a_question_of_yes_or_no_and_one_that_cannot_be_asked_is_declined() -> None:
     params = {"message": "Delete all?", "requestedSchema": {"type": "object", "properties": {}}}
     assert asked(params, "y")[0] == {"action": "accept", "content": {}}
     assert asked(params, "what?", "")[0] == {"action": "decline"}
-
-
-def test_what_cannot_be_asked_is_declined_and_said_so() -> None:
     result, person = asked({"message": "?", "requestedSchema": {"properties": {"a": {"type": "object"}}}})
     assert result == {"action": "decline"}
     assert (
@@ -149,9 +146,11 @@ def test_a_value_is_shown_as_it_is_typed(one: list[Any], value: object, text: st
     assert shown(made(*one), value) == text
 
 
-def test_a_format_and_bounds_are_told_together() -> None:
+def test_a_format_and_bounds_are_told_together_and_an_uncheckable_pattern_is_left_to_the_server() -> None:
     assert wanted(field("string", format="email", maxLength=9)) == "an e-mail address, at most 9 characters"
     assert wanted(field("integer", minimum=0, maximum=0)) == "a whole number, 0 to 0"
+    (odd,) = fields_of({"properties": {"a": {"type": "string", "pattern": "(?=a)a", "maxLength": 3}}})
+    assert odd.schema == {"maxLength": 3}
 
 
 # --- any schema of MCP's subset is asked and yields what it accepts, or is refused in words ------------------
@@ -274,8 +273,3 @@ def test_whatever_a_server_sends_is_asked_or_refused_in_words(schema: object) ->
 def test_what_mcp_does_not_let_servers_ask_is_refused(schema: object, said: str) -> None:
     with pytest.raises(Unaskable, match=said):
         fields_of(schema)
-
-
-def test_a_pattern_that_cannot_be_checked_in_linear_time_is_left_to_the_server() -> None:
-    (field,) = fields_of({"properties": {"a": {"type": "string", "pattern": "(?=a)a", "maxLength": 3}}})
-    assert field.schema == {"maxLength": 3}
