@@ -104,8 +104,13 @@ class Sent:
     @property
     def tool(self) -> str:
         """The tool that was called."""
-        called: str = json.loads(b"{%b}" % b"".join(self.call.params))["name"]
+        called: str = self.members["name"]
         return called
+
+    @property
+    def members(self) -> Any:
+        """The members of the request's params, decoded."""
+        return json.loads(b"{%b}" % b"".join(map(bytes, self.call.params)))
 
 
 class FakeUpstream:

@@ -24,7 +24,8 @@ from tests.fakes_upstream import MODERN, Client, Stage, error_of
 from tests.process.authorization.login_process import URL
 from tests.process.authorization.test_running import PROGRAM, SECONDS
 from tests.unit.catalog.samples import status_of
-from tests.unit.clients.permissions.agreeing import answer_to, asked, greet, reply
+from tests.unit.clients.asking import greet
+from tests.unit.clients.permissions.agreeing import answer_to, asked, reply
 from tests.unit.config.reading import config_of
 from tests.waiting import background, run_to_end
 

@@ -51,14 +51,19 @@ def question(method: str, params: Any = None, server: str = "alpha") -> Question
     return Question(made, back)
 
 
+async def greet(client: Client, capabilities: Any = ALL, *, done: bool = True) -> None:
+    """Shake hands."""
+    params = {"protocolVersion": "2025-11-25", "capabilities": capabilities}
+    assert "result" in await client.request("initialize", params, request_id=0)
+    if done:
+        await client.tell("notifications/initialized", {})
+        await trio.testing.wait_all_tasks_blocked()
+
+
 async def greeted(stage: Stage, nursery: trio.Nursery, capabilities: Any = ALL, *, done: bool = True) -> Guest:
     """A client that has shaken hands."""
     guest = await stage.connect(nursery)
-    params = {"protocolVersion": "2025-11-25", "capabilities": capabilities}
-    assert "result" in await guest.client.request("initialize", params, request_id=0)
-    if done:
-        await guest.client.tell("notifications/initialized", {})
-        await trio.testing.wait_all_tasks_blocked()
+    await greet(guest.client, capabilities, done=done)
     return guest
 
 

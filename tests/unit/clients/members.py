@@ -4,8 +4,6 @@ import json
 from collections.abc import Hashable, Iterable
 from typing import Any
 
-from msgspec import Raw
-
 from daemon.clients.notifications import ConnectedClient
 from daemon.wire.requests import PeerRequest
 
@@ -54,8 +52,3 @@ class TestMember(ConnectedClient):
         """What it was told, and is not asked about again."""
         told, self.told = self.told, []
         return [params for _method, params, _request in told]
-
-
-def raw(value: object) -> Any:
-    """A value as it comes off the wire."""
-    return Raw(json.dumps(value).encode())

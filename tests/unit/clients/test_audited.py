@@ -17,8 +17,9 @@ from daemon.config.tuning import AuditKeys
 from daemon.errors import UpstreamLost, UpstreamUnavailable
 from daemon.tracing.tracer import Tracer
 from tests.fakes_upstream import Client, Guest, Stage, error_of
+from tests.unit.clients.asking import greet
 from tests.unit.clients.inputs import META, asks
-from tests.unit.clients.permissions.agreeing import accept, asked, greet, greeted, reply, stage_of
+from tests.unit.clients.permissions.agreeing import accept, asked, greeted, reply, stage_of
 
 GUEST = "token without a name (session #1)"
 

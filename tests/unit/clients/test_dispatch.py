@@ -2,7 +2,6 @@
 
 import gc
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -20,6 +19,7 @@ from daemon.surfaces.full import FullSurface
 from daemon.surfaces.surface import Action, Forward, View
 from daemon.wire.link import LINES_PER_TURN
 from tests.fakes_upstream import Client, Guest, Stage, error_of, tool, tools_of
+from tests.unit.clients.permissions.agreeing import answer_to, call_of
 
 CHANGED = tool("echo", description="It deletes everything now.")
 LOADING = {"name": "load_mcp_tool", "arguments": {"names": ["echo"]}}
@@ -50,25 +50,7 @@ async def call(client: Client, surface: str, request_id: int = 2) -> None:
 
 def request(surface: str, request_id: int) -> dict[str, Any]:
     """The call of the tool, as each surface does it."""
-    arguments: Mapping[str, object] = {"x": 1}
-    name = "echo"
-    match surface:
-        case "category":
-            name, arguments = "call-category-tool", {"category": "alpha", "name": "echo", "args": arguments}
-        case "browse":
-            name, arguments = "call_tool", {"tool_name": "echo", "arguments": arguments}
-        case _:
-            pass
-    params = {"name": name, "arguments": arguments}
-    return {"jsonrpc": "2.0", "id": request_id, "method": "tools/call", "params": params}
-
-
-async def answer_to(client: Client, request_id: int) -> dict[str, Any]:
-    """The answer to a request; announcements before it are passed over."""
-    while True:
-        message: dict[str, Any] = await client.get()
-        if message.get("id") == request_id:
-            return message
+    return {"jsonrpc": "2.0", "id": request_id, "method": "tools/call", "params": call_of(surface)}
 
 
 def stage_of(surface: str, **written: Any) -> Stage:

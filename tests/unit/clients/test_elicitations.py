@@ -126,20 +126,18 @@ async def test_a_url_that_no_user_is_to_see_is_not_passed_on_and_is_an_event(nur
     assert [(event.kind, event.server) for event in noted] == [(EventKind.QUESTION_REFUSED, "alpha")]
 
 
-async def test_to_a_client_without_urls_it_is_told_as_any_failure(stage: Stage, nursery: trio.Nursery) -> None:
-    client = (await greeted(stage, nursery, {"elicitation": {}})).client
-    await called(stage, client)
-    stage.refuse(stage.alpha.sent[0], required("e1"))
-    result = (await client.get())["result"]
-    assert result["isError"] is True
-    assert "first go there" in result["content"][0]["text"]
-
-
-async def test_other_errors_are_told_as_any_failure(stage: Stage, client: Client) -> None:
-    for number, error in enumerate((b'{"code":-32042,"message":"m"}', b'{"code":1,"message":"m","data":{}}')):
+@pytest.mark.parametrize("urls", [True, False])
+async def test_other_errors_and_any_to_a_client_without_urls_are_told_as_any_failure(
+    stage: Stage, nursery: trio.Nursery, urls: bool
+) -> None:
+    others = (b'{"code":-32042,"message":"m"}', b'{"code":1,"message":"m","data":{}}')
+    errors = others if urls else (required("e1"),)
+    client = (await greeted(stage, nursery, {"elicitation": {"url": {}} if urls else {}})).client
+    for number, error in enumerate(errors):
         await called(stage, client)
         stage.refuse(stage.alpha.sent[number], error)
-        assert (await client.get())["result"]["isError"] is True
+        result = (await client.get())["result"]
+        assert (result["isError"], urls or "first go there" in result["content"][0]["text"]) == (True, True)
 
 
 async def test_a_client_that_is_gone_hears_nothing(stage: Stage, guest: Guest) -> None:

@@ -271,7 +271,7 @@ async def test_the_state_of_a_server_goes_to_it_as_it_is(
     stage.alpha.is_modern = True
     client = await stage.client(nursery)
     sent = await called(stage, client, requestState=state, inputResponses={"k": {"x": 1.10}}, more=[1])
-    assert json.loads(b"{%b}" % b"".join(map(bytes, sent.call.params))) == {
+    assert sent.members == {
         "requestState": state,
         "inputResponses": {"k": {"x": 1.1}},
         "more": [1],
@@ -516,9 +516,6 @@ async def test_there_are_so_many_of_a_client_of_a_server_and_in_all() -> None:
     assert states.give(Waits(client="new", server="new")) is None
     states.leave("a")
     assert states.give(Waits(client="new", server="new"))
-
-
-async def test_answers_that_wait_have_so_many_bytes_together() -> None:
     states = input_required.RequestStates()
     states.give(Waits(held=input_required.MAX_HELD_BYTES - 10))
     assert states.may_hold(10)
@@ -540,12 +537,10 @@ def test_an_answer_has_what_its_method_asks_for(method: str, response: object, g
     assert input_required.fits(method, raw(response)) is good
 
 
-def test_a_state_is_a_text() -> None:
+def test_a_state_is_a_text_however_it_is_written() -> None:
+    for given, state in ((b'"s"', "s"), (rb'"\u0073"', "s"), (b"null", None), (b"7", None), (b'["s"]', None)):
+        assert input_required.state_in({"requestState": Raw(given)}) == state
     assert input_required.state_in({}) is None
-    assert input_required.state_in({"requestState": raw("s")}) == "s"
-    assert input_required.state_in({"requestState": Raw(rb'"\u0073"')}) == "s", "however it is written"
-    for other in (None, 7, ["s"]):
-        assert input_required.state_in({"requestState": raw(other)}) is None
 
 
 def test_what_was_given_for_one_tool_goes_to_no_other() -> None:

@@ -20,6 +20,7 @@ from daemon.history.event import Event, EventKind
 from daemon.protocol import CAPABILITIES_KEY, TASKS_EXTENSION
 from tests.fakes_upstream import MODERN, Client, Guest, Sent, Stage, error_of
 from tests.unit.cases import cases
+from tests.unit.clients import asking
 from tests.unit.clients.inputs import ABLE, ACCEPTED, ANSWERS, META, QUESTION
 from tests.unit.config.reading import config_of
 
@@ -28,12 +29,9 @@ STATE = rb'"\u0041 \/ opaque"'
 
 
 async def greeted(stage: Stage, nursery: trio.Nursery, capabilities: object = ABLE) -> Guest:
-    """A client that has said what it can be asked."""
+    """A client that has said what it can be asked, of a modern server."""
     stage.alpha.is_modern = True
-    guest = await stage.connect(nursery)
-    params = {"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": {"name": "c"}}
-    await guest.client.request("initialize", params, request_id="init")
-    return guest
+    return await asking.greeted(stage, nursery, capabilities, done=False)
 
 
 async def called(stage: Stage, client: Client, number: int = 1, **params: Any) -> Sent:
@@ -49,12 +47,6 @@ def needs(stage: Stage, sent: Sent, requests: dict[str, str], state: bytes | Non
     stage.answer(
         sent, b'{"inputRequests":%b%b,"resultType":"input_required"}' % (json.dumps(asked).encode(), told)
     )
-
-
-def members(sent: Sent) -> dict[str, Any]:
-    """What was sent."""
-    found: dict[str, Any] = json.loads(b"{%b}" % b"".join(map(bytes, sent.call.params)))
-    return found
 
 
 async def answer(client: Client, result: object = ACCEPTED) -> dict[str, Any]:
@@ -77,7 +69,7 @@ async def test_a_client_is_asked_and_the_call_sent_again_with_its_answer(stage: 
     assert (asked["method"], asked["params"]) == ("elicitation/create", told)
     sent = await stage.alpha.wait_sent(2)
     assert b'"requestState":' + STATE in b"".join(map(bytes, sent.call.params))
-    assert members(sent) == {
+    assert sent.members == {
         "other": [1],
         "inputResponses": {"who": ACCEPTED},
         "requestState": "A / opaque",
@@ -113,7 +105,7 @@ async def test_everything_can_be_asked_at_once(stage: Stage, client: Client, met
     for message in reversed(asked):
         await client.send({"jsonrpc": "2.0", "id": message["id"], "result": ANSWERS[message["method"]]})
     sent = await stage.alpha.wait_sent(2)
-    assert members(sent)["inputResponses"] == {"a": ANSWERS[method], **ANSWERS}
+    assert sent.members["inputResponses"] == {"a": ANSWERS[method], **ANSWERS}
 
 
 async def test_there_are_as_many_rounds_as_a_server_wants_up_to_a_bound(stage: Stage, client: Client) -> None:
@@ -122,7 +114,7 @@ async def test_there_are_as_many_rounds_as_a_server_wants_up_to_a_bound(stage: S
         needs(stage, sent, {f"k{number}": "roots/list"}, b'"%d"' % number if number % 2 else None)
         await answer(client, {"roots": []})
         sent = await stage.alpha.wait_sent(number + 2)
-        said = members(sent)
+        said = sent.members
         assert said["inputResponses"] == {f"k{number}": {"roots": []}}
         # A state that is not given is not sent, nor is the one before.
         assert said.get("requestState") == (str(number) if number % 2 else None)
@@ -138,7 +130,7 @@ async def test_without_questions_a_call_pauses(stage: Stage, client: Client, aut
         times.append(trio.current_time())
         needs(stage, sent, {})
         sent = await stage.alpha.wait_sent(number + 2)
-        assert "inputResponses" not in members(sent)
+        assert "inputResponses" not in sent.members
     times.append(trio.current_time())
     pauses = [after - before for before, after in pairwise(times)]
     assert pauses == pytest.approx([FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE, LONGEST_PAUSE], abs=0.01)
@@ -151,7 +143,7 @@ async def test_an_elicitation_is_declined_for_who_cannot_ask(stage: Stage, nurse
     client = (await greeted(stage, nursery, {})).client
     needs(stage, await called(stage, client), {"who": "elicitation/create"})
     sent = await stage.alpha.wait_sent(2)
-    assert members(sent)["inputResponses"] == {"who": {"action": "decline"}}
+    assert sent.members["inputResponses"] == {"who": {"action": "decline"}}
 
 
 @pytest.mark.parametrize("method", ["sampling/createMessage", "roots/list", "tools/call", "", "x" * 1000])
@@ -175,7 +167,7 @@ async def test_an_instance_with_a_workspace_gets_that_for_roots_which_its_client
     more: dict[str, Any] = {"_meta": {**META, CAPABILITIES_KEY: capabilities}} if modern else {}
     needs(stage, await called(stage, client, **more), {"where": "roots/list"})
     sent = await stage.alpha.wait_sent(2)
-    assert members(sent)["inputResponses"] == {"where": {"roots": [{"uri": "file:///w", "name": "w"}]}}
+    assert sent.members["inputResponses"] == {"where": {"roots": [{"uri": "file:///w", "name": "w"}]}}
     needs(stage, sent, {"what": "sampling/createMessage"})
     if modern:
         assert list((await client.get())["result"]["inputRequests"]) == ["what"]
@@ -190,7 +182,7 @@ async def test_roots_of_its_own_are_passed_on_as_they_are(stage: Stage, nursery:
     client = (await greeted(stage, nursery)).client
     needs(stage, await called(stage, client), {"where": "roots/list"})
     await answer(client, ANSWERS["roots/list"])
-    assert members(await stage.alpha.wait_sent(2))["inputResponses"] == {"where": ANSWERS["roots/list"]}
+    assert (await stage.alpha.wait_sent(2)).members["inputResponses"] == {"where": ANSWERS["roots/list"]}
 
 
 async def test_a_client_that_refuses_ends_its_call(stage: Stage, client: Client) -> None:
@@ -272,7 +264,7 @@ async def test_a_server_that_went_meanwhile_is_woken_and_told(stage: Stage, clie
     await client.send({"jsonrpc": "2.0", "id": asked["id"], "result": ACCEPTED})
     await stage.alpha.wait_woken()
     stage.alpha.come_up()
-    assert members(await stage.alpha.wait_sent(2))["inputResponses"] == {"who": ACCEPTED}
+    assert (await stage.alpha.wait_sent(2)).members["inputResponses"] == {"who": ACCEPTED}
 
 
 async def test_a_tool_that_is_switched_off_meanwhile_gets_no_answers(stage: Stage, client: Client) -> None:
@@ -314,7 +306,7 @@ async def begun(stage: Stage, client: Client, **params: Any) -> None:
 
 def method_of(sent: Sent) -> tuple[str, Any]:
     """What a server was asked, with the members of the request."""
-    return sent.call.method, members(sent)
+    return sent.call.method, sent.members
 
 
 @pytest.fixture
@@ -340,7 +332,7 @@ async def test_a_call_that_needs_tasks_is_sent_again_by_mcpd_with_tasks(stage: S
     refusal = json.dumps({"code": -32021, "message": "tasks", "data": lacks}).encode()
     stage.refuse(sent, refusal)
     again = await stage.alpha.wait_sent(2)
-    assert members(again) == members(sent)
+    assert again.members == sent.members
     assert TASKS_EXTENSION in json.loads(again.call.envelope[CAPABILITIES_KEY])["extensions"]
     stage.refuse(again, refusal)
     assert error_of(await client.get())["code"] == "UpstreamCallError"
@@ -565,4 +557,4 @@ async def test_what_tasks_had_in_2025_11_25_alone_is_gone(stage: Stage, polling:
         await about(polling, method, task)
         assert (await polling.get())["error"]["code"] == -32601
     await polling.call("alpha", "echo", {"x": 1}, task={"ttl": 5}, _meta=META)
-    assert "task" not in members(await stage.alpha.wait_sent(2))
+    assert "task" not in (await stage.alpha.wait_sent(2)).members

@@ -21,8 +21,8 @@ from daemon.ports import Holder
 from daemon.protocol import HELLO, RESOURCE_UPDATED, ROOTS_CHANGED, SESSION_KEY
 from tests.fakes_upstream import MODERN, Client, FakeUpstream, Guest, Stage, error_of, tools_of
 from tests.unit.clients.asking import answer, greeted, on_full_surface, question
+from tests.unit.clients.inputs import raw
 from tests.unit.clients.instanced import TestInstances, divided
-from tests.unit.clients.members import raw
 
 FORMLESS = {"roots": {"listChanged": True}, "sampling": {}}
 

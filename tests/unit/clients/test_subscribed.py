@@ -23,7 +23,8 @@ from daemon.errors import Overloaded
 from daemon.protocol import RELATED_TASK_KEY
 from daemon.wire.envelope import RemoteError
 from daemon.wire.requests import PeerRequest
-from tests.unit.clients.members import TestMember, raw
+from tests.unit.clients.inputs import raw
+from tests.unit.clients.members import TestMember
 
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
@@ -362,4 +363,4 @@ async def test_a_result_is_the_servers_but_for_the_id_in_its_meta() -> None:
     named = json.dumps({"content": [], "_meta": {RELATED_TASK_KEY: {"taskId": "1"}}}).encode()
     assert json.loads(bytes(renamed_result(named, task)))["_meta"] == {RELATED_TASK_KEY: {"taskId": task.id}}
     quoting = b'["' + RELATED_TASK_KEY.encode() + b'"]'
-    assert renamed_result(quoting, task) is quoting
+    assert renamed_result(quoting, task) == quoting

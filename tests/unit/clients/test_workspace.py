@@ -74,7 +74,9 @@ async def test_who_says_nothing_has_none() -> None:
     assert (workspace.is_known, workspace.directory, workspace.fault, workspace.shown) == (True, None, "", "")
 
 
-async def test_what_is_named_counts_before_a_root_and_that_before_where_the_bridge_runs(places: Path) -> None:
+async def test_what_is_named_is_normalised_and_counts_before_a_root_and_that_before_where_the_bridge_runs(
+    places: Path,
+) -> None:
     said, roots = {"directory": str(places / "started")}, Rooted([(places / "root").as_uri()])
     assert (await found(said)).directory == str(places / "started")
     assert (await found(said, roots)).directory == str(places / "root")
@@ -82,6 +84,9 @@ async def test_what_is_named_counts_before_a_root_and_that_before_where_the_brid
     assert named.directory == str(places / "named")
     # Who names it itself is not asked.
     assert roots.asked == [b"7"]
+    (places / "link").symlink_to(places / "named")
+    workspace = await found({"workspace": f"{places}//link/../root/./"})
+    assert workspace.directory == str(places / "root")
 
 
 @pytest.mark.parametrize("way", ["workspace", "directory", "root"])
@@ -100,12 +105,6 @@ async def test_a_client_works_only_where_its_token_may(places: Path, way: str) -
     for place in ("named", "missing", "home/app/link", "home/app/../../named"):
         assert await at(place, "~/*") == (None, True)
     assert await at("home/app") == (None, True)
-
-
-async def test_a_workspace_is_normalised(places: Path) -> None:
-    (places / "link").symlink_to(places / "named")
-    workspace = await found({"workspace": f"{places}//link/../root/./"})
-    assert workspace.directory == str(places / "root")
 
 
 @cases("said", "told")
@@ -132,11 +131,8 @@ async def test_what_nobody_has_named_is_none_if_it_is_the_root_or_a_home(places:
     rooted = await found({"directory": str(places / "started")}, Rooted([f"file://{implied}"]))
     assert rooted.directory == str(places / "started")
     assert (await found({"directory": str(places / "home" / "app")})).directory == str(places / "home" / "app")
-
-
-async def test_a_home_that_is_named_is_a_workspace(places: Path) -> None:
-    workspace = await found({"workspace": str(places / "home")})
-    assert (workspace.directory, workspace.shown) == (str(places / "home"), "~")
+    named = await found({"workspace": str(places / "home")})
+    assert (named.directory, named.shown) == (str(places / "home"), "~")
 
 
 @cases("uris", "path")

@@ -10,7 +10,7 @@ from trio.testing import MockClock
 from daemon.errors import UpstreamLost
 from daemon.upstreams.events import ACK_SECONDS, REOPEN_FIRST, REOPEN_LATEST, HeldSubscription
 from daemon.wire.envelope import RemoteError
-from tests.unit.clients.members import raw
+from tests.unit.clients.inputs import raw
 from tests.unit.upstreams.wishing import AskedServer, Wishing
 from tests.waiting import background
 

@@ -98,11 +98,6 @@ async def shout_if_read(plain: socket.socket) -> None:
         assert plain.recv(1000) == b""
 
 
-async def test_an_old_protocol_is_refused(tls: Tls) -> None:
-    context = tls_context(tls)
-    assert context.minimum_version == ssl.TLSVersion.TLSv1_2
-
-
 async def test_a_handshake_that_never_ends_is_ended(tls: Tls, autojump_clock: MockClock) -> None:
     ours, theirs = socket.socketpair()
     with theirs:
@@ -133,28 +128,25 @@ async def test_a_door_that_is_stopped_leaves_nothing_open(tls: Tls) -> None:
     assert open_descriptors() == before
 
 
-@pytest.mark.parametrize("which", ["cert", "key"])
-def test_a_missing_file_is_named(tls: Tls, tmp_path: Path, which: str) -> None:
-    (tmp_path / f"{which}.pem").unlink()
-    with pytest.raises(OSError, match=rf"listen.http.tls.{which}: .*/{which}.pem: No such file or directory"):
-        tls_context(tls)
-
-
-def test_files_that_are_something_else_are_named_and_not_quoted(tls: Tls, tmp_path: Path) -> None:
+def test_old_protocols_are_refused_and_faulty_files_are_named_and_not_quoted(tls: Tls, tmp_path: Path) -> None:
+    assert tls_context(tls).minimum_version == ssl.TLSVersion.TLSv1_2
+    both = files(tmp_path, AUTHORITY.issue_cert("localhost"), AUTHORITY.issue_cert("localhost"))
+    with pytest.raises(
+        ssl.SSLError, match=r"the key in .*key.pem does not belong to the certificate in .*cert.pem"
+    ):
+        tls_context(both)
     (tmp_path / "key.pem").write_text("s3cr3t")
     with pytest.raises(
         ssl.SSLError, match=r"cert.pem holds no certificate, or .*key.pem holds no unencrypted key"
     ) as raised:
         tls_context(tls)
     assert "s3cr3t" not in str(raised.value)
-
-
-def test_a_key_of_another_certificate_is_told(tmp_path: Path) -> None:
-    both = files(tmp_path, AUTHORITY.issue_cert("localhost"), AUTHORITY.issue_cert("localhost"))
-    with pytest.raises(
-        ssl.SSLError, match=r"the key in .*key.pem does not belong to the certificate in .*cert.pem"
-    ):
-        tls_context(both)
+    for which in ("key", "cert"):
+        (tmp_path / f"{which}.pem").unlink()
+        with pytest.raises(
+            OSError, match=rf"listen.http.tls.{which}: .*/{which}.pem: No such file or directory"
+        ):
+            tls_context(tls)
 
 
 async def test_handshakes_have_their_turns_one_after_the_other(tls: Tls, autojump_clock: MockClock) -> None:

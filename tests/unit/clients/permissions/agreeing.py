@@ -8,6 +8,7 @@ import trio
 from daemon.facts import Configured
 from daemon.protocol import CAPABILITIES_KEY
 from tests.fakes_upstream import MODERN, Client, Stage
+from tests.unit.clients import asking
 from tests.unit.clients.inputs import ABLE
 from tests.unit.config.reading import config_of
 
@@ -45,18 +46,9 @@ def configure(stage: Stage, *rules: Any, surface: str = "category", command: str
     stage.learn(Configured(config=config, now=time.time()))
 
 
-async def greet(client: Client, capabilities: Any = ABLE) -> None:
-    """Shake hands."""
-    params = {"protocolVersion": "2025-11-25", "capabilities": capabilities}
-    assert "result" in await client.request("initialize", params, request_id=0)
-    await client.tell("notifications/initialized", {})
-
-
 async def greeted(stage: Stage, nursery: trio.Nursery, capabilities: Any = ABLE) -> Client:
     """A client that has shaken hands."""
-    client = await stage.client(nursery)
-    await greet(client, capabilities)
-    return client
+    return (await asking.greeted(stage, nursery, capabilities)).client
 
 
 async def asked(client: Client) -> dict[str, Any]:

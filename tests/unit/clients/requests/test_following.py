@@ -11,8 +11,8 @@ from daemon.model import Kind
 from daemon.wire.envelope import RemoteError
 from tests.fakes_upstream import MODERN, Client, Guest, Stage
 from tests.unit.clients.asking import answer, greeted
+from tests.unit.clients.inputs import raw
 from tests.unit.clients.instanced import divided
-from tests.unit.clients.members import raw
 from tests.waiting import in_time
 
 URI = "file:///a"

@@ -8,7 +8,7 @@ import trio
 from daemon.protocol import LOG_LEVEL_KEY, LOG_MESSAGE
 from tests.fakes_upstream import MODERN, Client, Stage
 from tests.unit.cases import cases
-from tests.unit.clients.members import raw
+from tests.unit.clients.inputs import raw
 
 LINE = {"level": "info", "data": "said"}
 

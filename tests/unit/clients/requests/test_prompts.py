@@ -14,7 +14,7 @@ from daemon.catalog.kinds import CHANGED, LISTS
 from daemon.facts import DefinitionsListed, Switched
 from daemon.model import Kind
 from daemon.protocol import ASKED_OF_CLIENTS
-from tests.fakes_upstream import MODERN, Client, Stage
+from tests.fakes_upstream import MODERN, Client, Sent, Stage
 from tests.unit.cases import rows_of
 
 GREET = {"name": "greet", "title": "Say hello", "arguments": [{"name": "who", "x": 1.0}], "icons": []}
@@ -37,9 +37,9 @@ async def names(client: Client, method: str = "prompts/list", member: str = "pro
     return [each["name"] for each in found[member]]
 
 
-def params_of(sent: Any) -> tuple[str, Any]:
+def params_of(sent: Sent) -> tuple[str, Any]:
     """Method and params of what a server got."""
-    return sent.call.method, json.loads(b"{%b}" % b"".join(bytes(part) for part in sent.call.params))
+    return sent.call.method, sent.members
 
 
 async def test_the_prompts_of_all_servers_are_listed_as_they_wrote_them(client: Client) -> None:

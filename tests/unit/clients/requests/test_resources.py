@@ -41,7 +41,7 @@ def stage() -> Stage:
 def uri_in(sent: Sent) -> str:
     """What a server is asked to read."""
     assert sent.call.method == "resources/read"
-    uri: str = json.loads(b"{%b}" % b"".join(bytes(part) for part in sent.call.params))["uri"]
+    uri: str = sent.members["uri"]
     return uri
 
 

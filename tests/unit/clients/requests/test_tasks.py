@@ -8,13 +8,9 @@ import trio
 from trio.testing import MockClock
 
 from daemon.errors import UpstreamLost
-from tests.fakes_upstream import Client, Sent, Stage, tool
+from tests.fakes_upstream import Client, Stage, tool
 
 TASK = {"taskId": "theirs", "status": "working", "createdAt": "now", "lastUpdatedAt": "now", "ttl": 3_600_000}
-
-
-def sent_params(sent: Sent) -> Any:
-    return json.loads(b"{%b}" % b"".join(bytes(part) for part in sent.call.params))
 
 
 async def begin(stage: Stage, client: Client, result: object = None) -> Any:
@@ -22,7 +18,7 @@ async def begin(stage: Stage, client: Client, result: object = None) -> Any:
     count = len(stage.alpha.sent)
     await client.call("alpha", "echo", {"x": 1}, request_id="c", task={"ttl": 5})
     sent = await stage.alpha.wait_sent(count + 1)
-    assert sent_params(sent) == {"task": {"ttl": 5}, "name": "echo", "arguments": {"x": 1}}
+    assert sent.members == {"task": {"ttl": 5}, "name": "echo", "arguments": {"x": 1}}
     stage.answer(sent, json.dumps(result or {"task": TASK, "more": [1]}).encode())
     return await client.get()
 
@@ -63,7 +59,7 @@ async def test_what_is_asked_about_a_task_goes_to_its_server(
         assert (await asking.request(method, {"taskId": asked}))["error"]["code"] == -32602
     await client.ask(method, {"taskId": task_id, "x": 1, "_meta": {"progressToken": "p"}}, request_id="t")
     sent = await stage.alpha.wait_sent(2)
-    assert (sent.call.method, sent_params(sent)) == (method, {"taskId": "theirs", "x": 1})
+    assert (sent.call.method, sent.members) == (method, {"taskId": "theirs", "x": 1})
     stage.progress(sent, progress=1)
     assert (await client.get())["params"] == {"progressToken": "p", "progress": 1}
     related = {"io.modelcontextprotocol/related-task": {"taskId": "theirs"}}
@@ -94,7 +90,7 @@ async def test_tasks_are_listed_as_their_servers_say_they_are(
     task_id = await task_of(stage, client)
     await client.ask("tasks/list", request_id="l")
     sent = await stage.alpha.wait_sent(2)
-    assert (sent.call.method, sent_params(sent)) == ("tasks/get", {"taskId": "theirs"})
+    assert (sent.call.method, sent.members) == ("tasks/get", {"taskId": "theirs"})
     stage.answer(sent, json.dumps({**TASK, "status": "completed"}).encode())
     assert (await client.get())["result"] == {"tasks": [{**TASK, "taskId": task_id, "status": "completed"}]}
     assert (await other.request("tasks/list"))["result"] == {"tasks": []}
