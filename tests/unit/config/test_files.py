@@ -54,10 +54,8 @@ def test_what_every_user_can_write_is_refused_with_the_command_that_mends_it(pat
 def test_all_that_is_open_is_named_at_once(path: Path) -> None:
     path.chmod(0o666)
     path.parent.chmod(0o777)
-    assert [fault.message.split(",")[0].rpartition(" ")[2] for fault in open_to_others(path)] == [
-        str(path),
-        str(path.parent),
-    ]
+    named = [fault.message.split(",")[0].rpartition(" ")[2] for fault in open_to_others(path)]
+    assert named == [str(path), str(path.parent)]
 
 
 def test_the_directory_that_a_link_leads_to_counts_and_so_does_that_of_the_link(path: Path) -> None:
@@ -239,19 +237,15 @@ def test_variables_are_kept_beside_the_configuration(config: Path) -> None:
     assert loaded.notes == ()
 
 
-def test_they_belong_to_what_is_watched(config: Path) -> None:
+def test_they_belong_to_what_is_watched_and_are_noted_if_others_can_read_them(config: Path) -> None:
     assert files_of(config) == []
-    config.with_name("env").touch()
-    config.with_name("mcpd.lock").write_text("{}")
-    assert files_of(config) == [config.with_name("env"), config.with_name("mcpd.lock")]
-
-
-def test_kept_variables_that_others_can_read_are_noted_with_what_to_type(config: Path) -> None:
     env = config.with_name("env")
     env.write_text("TOKEN=x")
     env.chmod(0o644)
     (note,) = load_with_notes(config, {}).notes
     assert str(note) == f"env: other users can read what is kept here: `chmod 600 {env}`"
+    config.with_name("mcpd.lock").write_text("{}")
+    assert files_of(config) == [env, config.with_name("mcpd.lock")]
 
 
 @pytest.mark.parametrize(

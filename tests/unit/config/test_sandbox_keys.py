@@ -13,8 +13,6 @@ from daemon.config.sandbox_keys import SandboxMode, SandboxRules
 from daemon.errors import ConfigError
 from tests.unit.cases import cases
 
-NPM, PYPI = ("registry.npmjs.org",), ("pypi.org", "files.pythonhosted.org")
-
 
 def server(entry: dict[str, Any], **top: Any) -> Server:
 
@@ -22,48 +20,11 @@ def server(entry: dict[str, Any], **top: Any) -> Server:
     return parse(text, source="/etc/x.json", environ={"HOME": "/h"}).mcp_servers["s"]
 
 
-def in_force(entry: dict[str, Any], **top: Any) -> tuple[str, tuple[str, ...]] | None:
+@cases("entry", "top", "expected")
+def test_a_sandbox_in_force(entry: dict[str, Any], top: dict[str, Any], expected: list[object] | None) -> None:
+    """VS Code allows no host but the package registry, and an object alone must not be an open door."""
     rules = server(entry, **top).confined
-    return None if rules is None else (str(rules.mode), rules.hosts)
-
-
-@pytest.mark.parametrize(
-    ("entry", "top", "expected"),
-    [
-        ({}, {}, None),
-        ({"command": None, "url": "https://h"}, {"sandbox": "home"}, None),
-        ({"sandbox": "home"}, {}, ("home", ("*",))),
-        ({"sandbox": "strict"}, {}, ("strict", ())),
-        ({"sandbox": "off"}, {"sandbox": "strict"}, None),
-        ({}, {"sandbox": "home"}, ("home", ("*",))),
-        ({"sandbox": "strict"}, {"sandbox": "home"}, ("strict", ())),
-        ({"sandboxEnabled": False}, {"sandbox": "home"}, None),
-        ({"sandboxEnabled": False, "sandbox": "strict"}, {}, None),
-        # VS Code allows no host but the package registry, and an object alone must not be an open door.
-        ({"sandboxEnabled": True}, {}, ("home", ())),
-        ({"sandboxEnabled": True, "sandbox": "off"}, {}, ("home", ())),
-        ({"sandboxEnabled": True}, {"sandbox": "strict"}, ("strict", ())),
-        ({"sandboxEnabled": True}, {"sandbox": "home"}, ("home", ())),
-        ({"sandbox": {}}, {}, ("home", ())),
-        ({"command": "npx", "args": ["-y", "x"], "sandbox": {}}, {}, ("home", NPM)),
-        ({"command": "uvx", "args": ["x"], "sandboxEnabled": True}, {}, ("home", PYPI)),
-        ({"command": "uvx", "sandbox": {"mode": "strict"}}, {}, ("strict", ())),
-        ({"command": "uvx", "sandbox": {"mode": "off"}}, {}, None),
-        (
-            {"command": "npx", "sandbox": {"network": {"allowedDomains": ["a.org", "*.b.org"]}}},
-            {},
-            ("home", ("a.org", "*.b.org")),
-        ),
-        ({}, {"sandbox": {"network": {"allowedDomains": ["a.org"]}}}, ("home", ("a.org",))),
-        ({"command": "docker", "args": ["run", "x"]}, {"sandbox": "home"}, None),
-        ({"command": "./docker", "args": ["run", "x"]}, {"sandbox": "home"}, ("home", ("*",))),
-        ({"command": "/usr/bin/docker", "args": ["run", "x"]}, {"sandbox": "home"}, None),
-        ({"command": "sudo", "args": ["podman", "run", "x"]}, {"sandbox": "home"}, None),
-        ({"command": "sh", "args": ["-c", "docker ps; evil"]}, {"sandbox": "home"}, ("home", ("*",))),
-    ],
-)
-def test_a_sandbox_in_force(entry: dict[str, Any], top: dict[str, Any], expected: object) -> None:
-    assert in_force(entry, **top) == expected
+    assert (rules and [rules.mode, [*rules.hosts]]) == expected
 
 
 @cases("entry", "path", "message")

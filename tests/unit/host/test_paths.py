@@ -90,27 +90,14 @@ def test_operators_find_the_daemon_beside_its_clients(front: str, control: str) 
     assert paths.control_socket({"MCPD_SOCKET": front, "MCPD_CONTROL": "/y"}) == Path("/y")
 
 
-@pytest.mark.parametrize(
-    ("named", "configured", "environ", "expected"),
-    [
-        (None, (None, None), {}, ("/r/mcpd/mcpd.sock", "/r/mcpd/control.sock")),
-        (None, (None, None), {"MCPD_SOCKET": "/e/s"}, ("/e/s", "/e/control.sock")),
-        (None, (None, None), {"MCPD_SOCKET": "/e/s", "MCPD_CONTROL": "/e/c"}, ("/e/s", "/e/c")),
-        (None, ("/l/s", None), {"MCPD_SOCKET": "/e/s"}, ("/l/s", "/l/control.sock")),
-        (None, ("/l/s", "/l/c"), {"MCPD_CONTROL": "/e/c"}, ("/l/s", "/l/c")),
-        ("/n/s", ("/l/s", None), {"MCPD_CONTROL": "/e/c"}, ("/n/s", "/n/control.sock")),
-        ("/n/s", (None, "/l/c"), {}, ("/n/s", "/l/c")),
-    ],
-)
+@cases("named", "configured", "environ", "expected")
 def test_a_daemon_listens_for_operators_beside_its_clients(
-    named: str | None,
-    configured: tuple[str | None, str | None],
-    environ: dict[str, str],
-    expected: tuple[str, str],
+    named: str | None, configured: list[str | None], environ: dict[str, str], expected: list[str]
 ) -> None:
+    front, control = configured
     environ = {"XDG_RUNTIME_DIR": "/r", **environ}
-    found = paths.served_sockets(environ, None if named is None else Path(named), *configured)
-    assert tuple(map(str, found)) == expected
+    found = paths.served_sockets(environ, None if named is None else Path(named), front, control)
+    assert [*map(str, found)] == expected
 
 
 def test_the_system_service_is_looked_for_where_its_units_put_it() -> None:

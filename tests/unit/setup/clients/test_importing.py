@@ -76,10 +76,9 @@ def test_a_server_of_some_directories_is_for_each_of_them_and_mcpd_has_it_there_
     [both] = planned(tmp_path).servers
     assert both.entry["workspaces"] == [f"{here.home}/one", f"{here.home}/two"]
     with_local(tmp_path, entry, "one", "two", "three")
-    assert [
-        (each.name, each.is_there, each.entry.get("workspaces"))
-        for each in planned(tmp_path, written={"a": both.entry}).servers
-    ] == [("a", True, None), ("a-2", False, [f"{here.home}/three"])]
+    old, new = planned(tmp_path, written={"a": both.entry}).servers
+    assert (old.name, old.is_there) == ("a", True)
+    assert (new.name, new.is_there, new.entry["workspaces"]) == ("a-2", False, [f"{here.home}/three"])
     known = ConfiguredServers(servers={"a": both.entry}).lookup(PROGRAMS["claude-code"], here)
     places = [place for place in PROGRAMS["claude-code"].places(here) if place.scope == "local"]
     found = {place.trail[1].rpartition("/")[2]: known(place, "a", entry) for place in places}
