@@ -1,5 +1,6 @@
-"""Versions, digests and hashes of packages, as the user's own clients tell them: npm, uv, pip and docker."""
+"""Packages, as the user's own clients tell of them, and locks, as git merges them."""
 
+import subprocess
 import sys
 import time
 import zipfile
@@ -9,8 +10,11 @@ import pytest
 
 from daemon.config.command_lines import Package
 from daemon.config.config_model import Server
+from daemon.config.lock_file import LOCK, lock_in
 from daemon.setup.adding import changes, newest, packages_of, web_address
+from daemon.setup.locking import approve, empty, written
 from tests.unit.cases import cases
+from tests.unit.catalog.samples import tool
 
 NPM = Package("@s/p", "@s/p", "@s/p@", "npm", "")
 PYPI = Package("s_p", "s_p", "s_p==", "pypi", "")
@@ -165,3 +169,64 @@ def test_a_command_with_a_registry_of_its_own_is_not_looked_up_in_another(tmp_pa
         assert not found
     ((_, _, found),) = packages(tmp_path, "uvx", "mcp-git==1.2", "-i", "what the server is told").values()
     assert found
+
+
+def text_of(*tools: str) -> str:
+    content = empty()
+    approve(content, [tool("git", name) for name in tools], {"git": "identity"})
+    return written(content)
+
+
+class Repository:
+    """A repository with one lock."""
+
+    def __init__(self, directory: Path, *tools: str) -> None:
+        self.directory = directory
+        self.tools = tools
+        self.git("init", "-q", "-b", "main")
+        self.write(*tools)
+        self.commit()
+
+    def git(self, *words: str) -> int:
+        settings = ("-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgsign=false")
+        return subprocess.run(
+            ["git", *settings, *words], cwd=self.directory, check=False, capture_output=True, timeout=60
+        ).returncode
+
+    def write(self, *names: str) -> None:
+        (self.directory / LOCK).write_text(text_of(*names))
+
+    def commit(self) -> None:
+        assert self.git("add", "-A") == 0
+        assert self.git("commit", "-qm", "x") == 0
+
+    def merged(self, *branches: tuple[str, ...]) -> bool:
+        """Whether branches with these tools merge without a conflict."""
+        for number, names in enumerate(branches):
+            assert self.git("checkout", "-qb", f"b{number}", "main") == 0
+            self.write(*names)
+            self.commit()
+        assert self.git("checkout", "-q", "b0") == 0
+        return self.git("merge", "-q", "--no-edit", *(f"b{number}" for number in range(1, len(branches)))) == 0
+
+
+MIDDLE = tuple("dehkn")
+
+
+@cases("one", "other", "merges")
+def test_git_merges_tools_that_were_added_in_different_places(
+    one: str, other: str, merges: bool, tmp_path: Path
+) -> None:
+    repository = Repository(tmp_path, *MIDDLE)
+    assert repository.merged((*MIDDLE, one), (*MIDDLE, other)) is merges
+    if merges:
+        content = (tmp_path / LOCK).read_bytes()
+        assert not lock_in(content).problem
+        assert set(lock_in(content).servers["git"].tools) == {*MIDDLE, one, other}
+        assert content.decode() == text_of(*MIDDLE, one, other)
+
+
+def test_a_tool_that_goes_merges_with_one_that_comes_elsewhere(tmp_path: Path) -> None:
+    repository = Repository(tmp_path, *MIDDLE)
+    assert repository.merged(MIDDLE[:-1], ("a", *MIDDLE))
+    assert set(lock_in((tmp_path / LOCK).read_bytes()).servers["git"].tools) == {"a", *MIDDLE[:-1]}

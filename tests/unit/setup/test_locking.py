@@ -1,4 +1,4 @@
-"""`mcpd.lock`: the lines of what servers offer, differences from them, and merges by git."""
+"""`mcpd.lock`: lines of what servers offer, and differences from them; approving what is held."""
 
 import json
 from pathlib import Path
@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 
+from daemon.actors.registry import Registry
 from daemon.catalog.snapshot import Catalog
 from daemon.config.lock_file import LOCK, VERSION, LockedPackage, lock_in
 from daemon.documents.files import DocumentError
+from daemon.errors import CannotApprove
 from daemon.facts import Approved, Configured, DefinitionsListed
+from daemon.history.event import Event, EventKind
 from daemon.model import Kind, Tool
+from daemon.setup.approving import Approver
 from daemon.setup.locking import (
     Content,
     Drift,
@@ -24,8 +28,9 @@ from daemon.setup.locking import (
     renew,
     written,
 )
-from tests.unit.catalog.samples import after, catalog_of, definition, listed, prompts, templates, tool
+from tests.unit.catalog.samples import after, catalog_of, definition, listed, prompts, servers, templates, tool
 from tests.unit.config.reading import config_of
+from tests.waiting import beside
 
 LOG, DIFF = (tool("git", name, description=f"Shows the {name}.") for name in ("log", "diff"))
 OTHER_LOG = tool("git", "log", description="Deletes the log.")
@@ -274,3 +279,37 @@ def test_a_lock_that_could_not_be_read_again_is_not_written(tmp_path: Path) -> N
     assert changed(path, lambda _content: None)
     assert not changed(path, lambda _content: None)
     assert not lock_in(path.read_bytes()).problem
+
+
+COMMITS, MAIL = tool("a", "log"), tool("b", "send")
+
+
+async def test_before_the_store_was_read_nothing_is_approved_and_no_other_server_begins_anew(
+    tmp_path: Path,
+) -> None:
+    registry = Registry(config_of({"trust": "changes", "mcpServers": servers("a", "b")}), wall=lambda: 5.0)
+    events: list[Event] = []
+    approver = Approver(
+        catalog=registry.catalog,
+        tell=registry.tell,
+        settle=registry.settle,
+        note=events.append,
+        wall=lambda: 5.0,
+        directory=tmp_path,
+    )
+    async with beside(registry.run):
+        for fact in (listed("a", COMMITS), listed("b", MAIL)):
+            registry.tell(fact)
+        await registry.settle()
+        with pytest.raises(CannotApprove, match=r"before mcpd has read the store.*mcpd status"):
+            await approver.approve([COMMITS], "olga")
+        assert registry.catalog.value.held(("b", "send"))
+        assert not events
+        registry.tell(Approved())
+        registry.tell(listed("a", tool("a", "log", description="Deletes commits.")))
+        await registry.settle()
+        held = registry.catalog.value.held(("a", "log"))
+        assert held is not None
+        assert await approver.approve([held.definition], "olga") == [held.definition]
+        assert registry.catalog.value.held(("a", "log")) is None
+        assert [event.kind for event in events] == [EventKind.APPROVED]
