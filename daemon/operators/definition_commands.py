@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -20,7 +20,7 @@ from daemon.states import ServerState
 from daemon.surfaces.answers import choices, quoted
 
 if TYPE_CHECKING:
-    from daemon.catalog.entry import KnownList, ServerEntry
+    from daemon.catalog.entry import ServerEntry
     from daemon.operators.reports import DefinitionReport, ListedReport, PromptsReport, ResourcesReport
 
 
@@ -49,13 +49,12 @@ def listed(context: OperatorContext, servers: Mapping[str, ServerEntry], kind: K
 
 
 def problems(
-    context: OperatorContext, servers: Mapping[str, ServerEntry], kinds: Iterable[Kind]
+    context: OperatorContext, servers: Mapping[str, ServerEntry], kinds: Collection[Kind]
 ) -> dict[str, ListedReport]:
     """Reports on servers that list definitions of these kinds, failed to list them, or are down."""
-    kinds = tuple(kinds)
     report: dict[str, ListedReport] = {}
     for server, entry in servers.items():
-        lists = list(_lists(entry, kinds))
+        lists = [entry.lists[kind] for kind in kinds if kind in entry.lists]
         unknown = not lists and not entry.disabled and not entry.available
         if not unknown and not any(each.definitions or each.quarantined or each.problem for each in lists):
             continue
@@ -74,13 +73,6 @@ def problems(
 def is_off(context: OperatorContext, entry: ServerEntry, kind: Kind, name: str) -> bool:
     """Whether an operator or the configuration has switched off a definition or its server."""
     return entry.disabled or (entry.name, switch_of(kind, name)) in context.catalog.switched
-
-
-def _lists(entry: ServerEntry, kinds: Iterable[Kind]) -> Iterator[KnownList]:
-    for kind in kinds:
-        known = entry.lists.get(kind)
-        if known is not None:
-            yield known
 
 
 async def prompts(context: OperatorContext, params: ServerOrAll) -> PromptsReport:

@@ -51,6 +51,12 @@ def audited(root: Path, **keys: Any) -> Audited:
     return Audited(Audit(root / "audit", AuditKeys(**keys), "host/1/a", keep, "1.0", lambda: 1.8e9), heads)
 
 
+async def opened(root: Path, **keys: Any) -> Audited:
+    found = audited(root, **keys)
+    await found.audit.open()
+    return found
+
+
 async def round_of(found: Audited) -> bool:
     return await found.audit._round()
 
@@ -67,8 +73,7 @@ def refuse(*_args: object) -> None:
 
 
 async def test_a_life_begins_and_ends_with_a_record_and_copies_the_head(tmp_path: Path) -> None:
-    found = audited(tmp_path)
-    await found.audit.open()
+    found = await opened(tmp_path)
     found.note(300)
     await found.audit.finish()
     found.note()  # the files are closed
@@ -79,8 +84,7 @@ async def test_a_life_begins_and_ends_with_a_record_and_copies_the_head(tmp_path
 
 
 async def test_the_head_is_copied_once_a_minute_if_there_is_news(tmp_path: Path, mock_clock: MockClock) -> None:
-    found = audited(tmp_path)
-    await found.audit.open()
+    found = await opened(tmp_path)
     assert found.heads == []
     assert found.audit._next_look() == 0
     assert await round_of(found)
@@ -113,8 +117,7 @@ async def test_records_are_written(
 
 
 async def test_a_full_disk_is_tried_again_at_no_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = audited(tmp_path)
-    await found.audit.open()
+    found = await opened(tmp_path)
     with disk(monkeypatch, refuse):
         found.note(3)
         assert not await round_of(found)
@@ -128,8 +131,7 @@ async def test_a_full_disk_is_tried_again_at_no_loss(tmp_path: Path, monkeypatch
 
 async def test_what_is_lost_is_counted_in_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_log, "WAITING", 10)
-    found = audited(tmp_path)
-    await found.audit.open()
+    found = await opened(tmp_path)
     found.note(15)
     assert await round_of(found)
     assert found.decisions() == ["began", *["sent"] * 10, "lost"]
@@ -138,8 +140,7 @@ async def test_what_is_lost_is_counted_in_a_record(tmp_path: Path, monkeypatch: 
 
 
 async def test_a_fault_of_one_record_costs_that_record(tmp_path: Path) -> None:
-    found = audited(tmp_path)
-    await found.audit.open()
+    found = await opened(tmp_path)
     found.audit.note(lambda: 1 / 0)
     found.note()
     assert await round_of(found)
@@ -159,8 +160,7 @@ async def test_fail_closed_refuses_with_the_disk(tmp_path: Path, monkeypatch: py
 async def test_fail_closed_refuses_once_the_disk_has_not_answered_for_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mock_clock: MockClock, nursery: trio.Nursery
 ) -> None:
-    found = audited(tmp_path, fail=AuditFailure.CLOSED)
-    await found.audit.open()
+    found = await opened(tmp_path, fail=AuditFailure.CLOSED)
     answers = threading.Event()
     with disk(monkeypatch, lambda *_args: answers.wait(30)):
         found.note()
@@ -174,8 +174,7 @@ async def test_fail_closed_refuses_once_the_disk_has_not_answered_for_a_while(
 
 @pytest.mark.parametrize("enabled", [True, False])
 async def test_a_reload_switches_it_off_and_on(tmp_path: Path, enabled: bool) -> None:
-    found = audited(tmp_path, enabled=enabled)
-    await found.audit.open()
+    found = await opened(tmp_path, enabled=enabled)
     for each in (not enabled, enabled):
         found.audit.configure(AuditKeys(enabled=each))
         found.note()
@@ -223,8 +222,7 @@ async def test_a_record_vouches_for_what_expires(tmp_path: Path, monkeypatch: py
 async def test_what_cannot_be_deleted_is_recorded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old_chain(tmp_path)
     monkeypatch.setattr(Path, "unlink", lambda _path, *, missing_ok: refuse(missing_ok))
-    found = audited(tmp_path)
-    await found.audit.open()
+    found = await opened(tmp_path)
     assert found.audit.problem == "No space left on device"
     assert await round_of(found)
     assert found.decisions() == ["sent", "sent", "began", "expired"]
@@ -232,8 +230,7 @@ async def test_what_cannot_be_deleted_is_recorded_once(tmp_path: Path, monkeypat
 
 async def test_fail_closed_refuses_before_a_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_log, "WAITING", 10)
-    found = audited(tmp_path, fail=AuditFailure.CLOSED)
-    await found.audit.open()
+    found = await opened(tmp_path, fail=AuditFailure.CLOSED)
     found.note(6)
     assert found.audit.refuses == "the disk is too slow"
     assert await round_of(found)

@@ -19,6 +19,14 @@ def lines(root: Path) -> list[bytes]:
     return [line for each in files(root) for line in each.read_bytes().splitlines()]
 
 
+def closed(root: Path) -> Chain:
+    """A chain of one record."""
+    found = Chain(root)
+    found.append([BODY], DAY)
+    found.close()
+    return found
+
+
 def assert_chained(found: list[bytes], start: ChainHead) -> None:
     seq, prev = start.seq, start.digest
     for line in found:
@@ -58,9 +66,7 @@ def test_two_daemons_write_two_chains(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_an_empty_file_does_not_hide_the_one_before(tmp_path: Path) -> None:
-    first = Chain(tmp_path)
-    first.append([BODY], DAY)
-    first.close()
+    first = closed(tmp_path)
     (tmp_path / "2026-11-30.jsonl").touch(0o600)
     assert Chain(tmp_path).head == first.head
 
@@ -79,9 +85,7 @@ def test_half_a_line_of_a_killed_daemon_is_cut_off(tmp_path: Path) -> None:
 
 
 def test_an_edited_last_line_does_not_stop_the_next_daemon(tmp_path: Path) -> None:
-    first = Chain(tmp_path)
-    first.append([BODY], DAY)
-    first.close()
+    closed(tmp_path)
     (tmp_path / f"{DAY}.jsonl").write_bytes(b"\xff nonsense\n")
     second = Chain(tmp_path)
     second.append([BODY], DAY)

@@ -58,6 +58,8 @@ def test_a_form_keeps_the_time_of_calls_in_each_spelling(call: object) -> None:
     shown = json.dumps({"command": "x", "timeouts": {"call": call, "idle": 60}})
     fields = {key: str(each) for key, each in keys_of(shown).items()}
     assert json.loads(with_keys(shown, fields)) == json.loads(shown)
+    del fields["enabled"]  # a box that is not ticked
+    assert json.loads(with_keys(shown, fields))["enabled"] is False
 
 
 @pytest.mark.parametrize("faulty", [{"timeouts": 5}, {"env": ["A=b"]}, {"args": "--verbose"}, {"env": None}])

@@ -12,10 +12,15 @@ cut = Redactor(()).cut
 ALL = measures.STDERR_LINES + 1
 
 
-def test_the_tail_gives_the_newest_lines_oldest_first_and_numbers_them() -> None:
+def tail_of(*lines: str) -> measures.StderrTail:
     tail = measures.StderrTail()
-    for line in ("a", "b", "c"):
+    for line in lines:
         tail.add(line)
+    return tail
+
+
+def test_the_tail_gives_the_newest_lines_oldest_first_and_numbers_them() -> None:
+    tail = tail_of("a", "b", "c")
     assert tail.last(2) == ["b", "c"]
     assert tail.last(10) == ["a", "b", "c"]
     assert tail.last(0) == []
@@ -26,9 +31,7 @@ def test_the_tail_gives_the_newest_lines_oldest_first_and_numbers_them() -> None
 
 
 def test_notices_of_npm_do_not_hide_the_last_words() -> None:
-    tail = measures.StderrTail()
-    for line in ("Fatal: no licence", "npm notice", "npm notice New minor version of npm available!"):
-        tail.add(line)
+    tail = tail_of("Fatal: no licence", "npm notice", "npm notice New minor version of npm available!")
     assert tail.last(1) == ["Fatal: no licence"]
     assert len(tail.after(0)) == 3
 

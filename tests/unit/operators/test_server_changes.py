@@ -47,7 +47,7 @@ async def test_a_server_that_is_switched_off_is_not_restarted(nursery: trio.Nurs
     assert stage.runs == 1
 
 
-async def test_a_refresh_tells_what_came_went_changed_and_was_renamed() -> None:
+async def test_a_refresh_tells_what_came_went_changed_and_was_renamed_or_the_problem() -> None:
     async with running() as here:
         here.list("git", raw("log"), raw("push", description="p"), raw("old", description="o"), raw("gone"))
         here.servers["git"].lists = (
@@ -72,10 +72,6 @@ async def test_a_refresh_tells_what_came_went_changed_and_was_renamed() -> None:
         }
         again = await here.refresh("git")
         assert again["servers"]["git"]["epoch"] == epoch + 1
-
-
-async def test_a_server_that_is_not_up_is_a_problem_and_not_a_fault() -> None:
-    async with running() as here:
         here.servers["git"].error = UpstreamUnavailable("server git is failed", server="git")
         told = await here.refresh("git")
         assert told["servers"]["git"]["problem"] == "server git is failed"

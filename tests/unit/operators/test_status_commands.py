@@ -28,6 +28,7 @@ from daemon.kit.waiting import Watch
 from daemon.model import Era, Kind, Summary
 from daemon.operators import news, status_commands
 from daemon.operators.base import DaemonFacts, NoParams
+from daemon.operators.call_commands import last_hour
 from daemon.ports import UpstreamConnection
 from daemon.safety.redact import Redactor
 from daemon.sandbox.egress import SeenHost, SeenHosts
@@ -301,7 +302,7 @@ async def test_tools_of_an_earlier_life_are_told_from_those_listed_in_this_one()
     assert daemon.server()["refreshedAt"] == pytest.approx(NOW - 5, abs=0.001)
 
 
-def test_after_a_reload_the_new_configuration_is_reported() -> None:
+async def test_after_a_reload_the_new_configuration_is_reported() -> None:
     daemon = Daemon()
     config = config_of(
         {"mcpServers": {"gamma": {"url": "http://x/mcp"}}, "profiles": {"default": {"surface": "browse"}}}
@@ -509,6 +510,8 @@ async def test_a_server_is_told_with_its_events_and_its_errors_without_secrets()
     assert (told["name"], told["server"]["state"]) == ("alpha", "ready")
     columns = {"calls": [60, None, 180], "errors": [1, None, 1], "latency": [2.5, None, 2.5]}
     assert told["lastHour"] == {**columns, "memory": [None] * 3}
+    context.counters.series.note(MinuteOfDaemon(12_000), {"alpha": MinuteOfServer(12_000)})
+    assert len(last_hour(context, "alpha")["calls"]) == 60
     assert len(told["events"]) == status_commands.EVENTS
     assert "exited 20" in told["events"][-1]["text"]
     assert "boom" not in str(told)

@@ -110,7 +110,7 @@ async def test_what_the_configuration_switches_off_no_command_switches_on(name: 
             await here.switch(name, off=False)
 
 
-async def test_a_switch_of_what_the_configuration_switches_off_is_kept_and_says_so() -> None:
+async def test_a_switch_of_what_the_configuration_has_off_or_lacks_is_kept_and_can_be_taken_back() -> None:
     async with running() as here:
         told = await here.switch("off", off=True)
         assert "the configuration switches server off off, too" in str(told["note"])
@@ -118,10 +118,6 @@ async def test_a_switch_of_what_the_configuration_switches_off_is_kept_and_says_
         told = await here.switch("off", off=False)
         assert "the configuration switches server off off, too" in str(told["note"])
         assert not here.switched
-
-
-async def test_a_switch_of_a_server_that_is_gone_can_be_taken_back() -> None:
-    async with running() as here:
         here.registry.tell(Switched(off=frozenset({("gone", ""), ("gone", "tool")})))
         await here.registry.settle()
         told = await here.switch("gone", off=False)

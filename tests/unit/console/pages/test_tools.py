@@ -23,6 +23,7 @@ from daemon.console.pages.tool_pages import (
 )
 from daemon.errors import InvalidArguments, McpdError
 from tests.fakes_upstream import Stage
+from tests.fakes_upstream import tool as described
 from tests.unit.cases import cases
 from tests.unit.config.reading import config_of
 from tests.unit.console.pages.drawing import HOSTILE, drawn, values_of, viewer_of
@@ -56,16 +57,21 @@ async def test_categories_are_shown_with_counts_and_no_tools() -> None:
     assert not rows_of(values)
 
 
-async def test_what_is_off_or_down_is_counted() -> None:
+async def test_a_tool_is_switched_by_the_command_and_what_is_off_is_counted() -> None:
     async with running() as daemon:
         daemon.list("git", raw("log"), raw("push"))
-        await daemon.switch("git/log", off=True)
+        told = str(await SWITCH_TOOL.act(viewer_of(daemon.context), {"disable": "git/log"}))
+        assert told.startswith("git/log: switched off")
         values = await values_of(TOOLS_PAGE, viewer_of(daemon.context))
         category = values["category-list"]["categories"][0]
         assert (category["name"], category["tools"], category["off"]) == ("c", 2, 2)
         page = await drawn(TOOLS_PAGE, viewer_of(daemon.context, query="category=c"))
         assert "switched off by an operator" in page.text
         assert "switched off in the configuration" in page.text
+        viewer = viewer_of(daemon.context)
+        told = str(await SWITCH_TOOL.act(viewer, {"enable": "git/log"}))
+        assert told.startswith("git/log: switched on")
+        assert ("git", "log") not in daemon.switched
 
 
 async def test_a_category_of_many_tools_has_pages() -> None:
@@ -94,17 +100,6 @@ async def test_a_search_finds_what_a_model_finds() -> None:
     assert "gone" in none.text
 
 
-async def test_a_tool_is_switched_by_the_command() -> None:
-    async with running() as daemon:
-        viewer = viewer_of(daemon.context)
-        told = str(await SWITCH_TOOL.act(viewer, {"disable": "git/log"}))
-        assert told.startswith("git/log: switched off")
-        assert ("git", "log") in daemon.switched
-        told = str(await SWITCH_TOOL.act(viewer, {"enable": "git/log"}))
-        assert told.startswith("git/log: switched on")
-        assert not daemon.switched
-
-
 # --- the page of one tool ------------------------------------------------------------------------------------
 
 
@@ -116,14 +111,17 @@ SCHEMA = {
 
 async def test_what_a_server_does_not_say_is_not_put_into_its_mouth() -> None:
     stage = OperatorStage()
-    stage.stage.lists(
-        "alpha", {"name": "reads", "inputSchema": SCHEMA, "annotations": {"readOnlyHint": True}}, "echo"
-    )
+    hints = {"reads": {"readOnlyHint": True}, "adds": {"destructiveHint": False}}
+    hinted = (described(name, inputSchema=SCHEMA, annotations=each) for name, each in hints.items())
+    stage.stage.lists("alpha", *hinted, "echo")
     silent = await drawn(TOOL_PAGE, viewer_of(stage.context(), server="alpha", tool="echo"))
     assert "Its server does not say. Clients assume that it may destroy something" in silent.text
     assert "As its server says" not in silent.text
     said = await drawn(TOOL_PAGE, viewer_of(stage.context(), server="alpha", tool="reads"))
     assert "As its server says, itonly reads" in said.text
+    for tool, destroys in (("echo", True), ("reads", False), ("adds", False)):
+        values = await values_of(TOOL_PAGE, viewer_of(stage.context(), server="alpha", tool=tool))
+        assert values["tool-call"]["destructive"] is destroys
 
 
 async def test_the_type_of_what_a_tool_returns_is_shown_once_it_was_observed() -> None:
