@@ -156,17 +156,16 @@ def bounded(event: Event, redact: Callable[[str, int], str]) -> Event:
 def _details(details: Mapping[str, Detail], redact: Callable[[str, int], str]) -> dict[str, Detail]:
     kept: dict[str, Detail] = {}
     for most in SHORTER:
-        kept = _mapping(details, redact, LEVELS, most)
+        # The outermost names are ours, and few.
+        kept = _mapping(details, redact, LEVELS, most, NAMES)
         if len(msgspec.json.encode(kept)) <= DETAILS:
             break
     return kept
 
 
 def _mapping(
-    details: Mapping[str, Detail], redact: Callable[[str, int], str], levels: int, most: int
+    details: Mapping[str, Detail], redact: Callable[[str, int], str], levels: int, most: int, entries: int
 ) -> dict[str, Detail]:
-    # The outermost names are ours, and few.
-    entries = NAMES if levels == LEVELS else most
     kept: dict[str, Detail] = {}
     for name, value in list(details.items())[:entries]:
         kept[redact(name, DETAIL)] = _value(value, redact, levels, most)
@@ -180,14 +179,13 @@ def _mapping(
 def _value(value: Detail, redact: Callable[[str, int], str], levels: int, most: int) -> Detail:
     if isinstance(value, str):
         return redact(value, DETAIL)
-    if value is None or isinstance(value, (bool, int, float)):
+    if not isinstance(value, (list, tuple, dict)):
         return value
     if levels == 0:
         return None
-    if isinstance(value, (list, tuple)):
-        return [_value(each, redact, levels - 1, most) for each in value[:most]]
-    assert isinstance(value, dict), "a detail is what JSON has"
-    return _mapping(value, redact, levels - 1, most)
+    if isinstance(value, dict):
+        return _mapping(value, redact, levels - 1, most, most)
+    return [_value(each, redact, levels - 1, most) for each in value[:most]]
 
 
 KEPT = 10_000

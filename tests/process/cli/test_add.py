@@ -31,71 +31,67 @@ def daemon() -> Iterator[Daemon]:
         yield started
 
 
-def told(daemon: Daemon, *words: str, given: str = "") -> tuple[int, str]:
-    """The exit status of a command, and everything that it says."""
+def told(daemon: Daemon, *words: str, status: int = 0, given: str = "") -> str:
+    """Everything that a command says, which ends with this exit status."""
     asked, cut = [*words], words.index("--") if "--" in words else len(words)
     asked[cut:cut] = ["--config", str(daemon.config)]
     done = daemon.outcome(*asked, given=given)
-    return done.returncode, done.stdout + done.stderr
+    assert done.returncode == status, done
+    return done.stdout + done.stderr
 
 
 def test_a_server_is_added_as_a_person_would_shown_with_its_tools_and_removed_again(daemon: Daemon) -> None:
-    status, said = told(daemon, "add", "time", "--description", "the time", "--", *QUICK)
-    assert (status, "time is ready: 2 tools" in said, "pid" in said) == (0, True, True), said
+    said = told(daemon, "add", "time", "--description", "the time", "--", *QUICK)
+    assert ("time is ready: 2 tools" in said, "pid" in said) == (True, True), said
     text = daemon.config.read_text()
     assert "// mine" in text
     assert "} // kept" not in text  # a comma stands there now
     assert '    "time": {\n      "description": "the time",\n      "command": ' in text
-    assert told(daemon, "remove", "time")[0] == 0
+    told(daemon, "remove", "time")
     assert daemon.config.read_text() == TEXT
     assert "time" not in daemon.ask("status")["servers"]
 
 
 def test_what_cannot_come_up_is_explained_and_taken_back(daemon: Daemon) -> None:
-    status, said = told(daemon, "add", "broken", "--env", "API_KEY=k-83hd82hd8", "--", "/no/program")
-    assert (status, "/no/program" in said, "taken back" in said) == (1, True, True), said
+    said = told(daemon, "add", "broken", "--env", "API_KEY=k-83hd82hd8", "--", "/no/program", status=1)
+    assert ("/no/program" in said, "taken back" in said, "k-83hd82hd8" in said) == (True, True, False), said
     assert ("`command=PATH`" in said, "mcpd set" in said) == (True, False), said  # There is no entry any more.
-    assert "k-83hd82hd8" not in said
-    status, said = told(daemon, "add", "sick", "--json", "--", "sh", "-c", "echo oh no >&2; exit 1")
-    # Its log is gone with it, so its last words are told here.
-    assert (status, '"undone": true' in said, "stderr| oh no" in said) == (1, True, False), said
-    # Each time, also if each session would have its own.
+    sick = ("--", "sh", "-c", "echo oh no >&2; exit 1")
+    assert '"undone": true' in told(daemon, "add", "sick", "--json", *sick, status=1)
+    # Its log is gone with it, so its last words are told here; each time, also if each session has its own.
     for share in ("all", "session", "session"):
-        status, said = told(daemon, "add", "sick", "--share", share, "--", "sh", "-c", "echo oh no >&2; exit 1")
-        assert (status, "stderr| oh no" in said, "taken back" in said) == (1, True, True), said
+        said = told(daemon, "add", "sick", "--share", share, *sick, status=1)
+        assert ("stderr| oh no" in said, "taken back" in said) == (True, True), said
     assert daemon.config.read_text() == TEXT
     assert not daemon.config.with_name("env").exists()
     assert set(daemon.ask("status")["servers"]) == {"old"}
 
 
 def test_what_waits_for_something_stays_and_so_does_what_is_to_be_kept(daemon: Daemon) -> None:
-    wants_a_variable = ("sh", "-c", "echo GITHUB_TOKEN is not set >&2; exit 1")
-    status, said = told(daemon, "add", "github", "--", *wants_a_variable)
-    assert (status, "`mcpd set github env.GITHUB_TOKEN` asks" in said, "mcpd remove github" in said) == (
-        1,
-        True,
-        True,
-    ), said
-    status, said = told(daemon, "add", "broken", "--keep", "--", "/no/program")
-    assert (status, "mcpd remove broken" in said) == (1, True), said
+    wants_a_variable = ("--", "sh", "-c", "echo GITHUB_TOKEN is not set >&2; exit 1")
+    said = told(daemon, "add", "github", *wants_a_variable, status=1)
+    assert ("`mcpd set github env.GITHUB_TOKEN` asks" in said, "mcpd remove github" in said) == (True, True), (
+        said
+    )
+    assert "mcpd remove broken" in told(daemon, "add", "broken", "--keep", "--", "/no/program", status=1)
     kept = daemon.config.read_text()
-    status, said = told(daemon, "add", "gitlab", "--or-undo", "--", *wants_a_variable)
-    assert (status, "taken back" in said, daemon.config.read_text()) == (1, True, kept), said
+    assert "taken back" in told(daemon, "add", "gitlab", "--or-undo", *wants_a_variable, status=1)
+    assert daemon.config.read_text() == kept
     assert set(daemon.ask("status")["servers"]) == {"old", "github", "broken"}
 
 
 def test_a_pasted_server_waits_for_the_variables_that_nothing_sets(daemon: Daemon) -> None:
     entry = {"command": "true", "env": {"TOKEN": "${input:hub-token}", "API_KEY": "sk-0123456789abcdef"}}
     snippet = json.dumps({"inputs": [{"id": "hub-token"}], "servers": {"hub": entry}})
-    status, said = told(daemon, "add", "-", given=snippet)
-    assert (status, "`mcpd set hub env.TOKEN` asks" in said, "it stays" in said) == (1, True, True), said
+    said = told(daemon, "add", "-", given=snippet, status=1)
+    assert ("`mcpd set hub env.TOKEN` asks" in said, "it stays" in said) == (True, True), said
     assert '"API_KEY": "${HUB__API_KEY}"' in daemon.config.read_text()
 
 
 def test_a_name_that_is_taken_is_refused_unless_it_is_to_be_replaced(daemon: Daemon) -> None:
-    status, said = told(daemon, "add", "old", "--", *QUICK)
-    assert (status, "mcpd remove old" in said, daemon.config.read_text()) == (1, True, TEXT)
-    assert told(daemon, "add", "old", "--replace", "--", *QUICK)[0] == 0
+    assert "mcpd remove old" in told(daemon, "add", "old", "--", *QUICK, status=1)
+    assert daemon.config.read_text() == TEXT
+    told(daemon, "add", "old", "--replace", "--", *QUICK)
     assert json.loads(daemon.run("status", "--json"))["servers"]["old"]["state"] == "ready"
 
 
@@ -145,18 +141,14 @@ def test_without_a_yes_or_a_terminal_it_is_held_and_the_command_is_named(daemon:
     _, after = adding(daemon, "n", QUICK, "--trust", "none")
     assert "`mcpd approve time` approves" in after
     assert held(daemon, "time") == {"echo", "pid"}
-    status, said = told(daemon, "add", "again", "--trust", "none", "--", *QUICK)
-    assert (status, "again lists 2 definitions" in said, "`mcpd approve again`" in said) == (0, True, True), (
-        said
-    )
-    assert "--yes" not in said
-    status, said = told(daemon, "add", "third", "--trust", "none", "--json", "--", *QUICK)
-    assert (status, json.loads(said)["held"], json.loads(said)["tools"]) == (0, ["echo", "pid"], []), said
-
-
-def test_a_first_list_is_taken_and_nothing_asked_where_changes_are_held(daemon: Daemon) -> None:
-    status, said = told(daemon, "add", "time", "--trust", "changes", "--", *QUICK)
-    assert (status, "time is ready: 2 tools" in said, "pprove" in said) == (0, True, False), said
+    said = told(daemon, "add", "again", "--trust", "none", "--", *QUICK)
+    shown = [each in said for each in ("again lists 2 definitions", "`mcpd approve again`", "--yes")]
+    assert shown == [True, True, False], said
+    answer = json.loads(told(daemon, "add", "third", "--trust", "none", "--json", "--", *QUICK))
+    assert (answer["held"], answer["tools"]) == (["echo", "pid"], [])
+    # Where only changes are held, the first list is taken and nothing asked.
+    said = told(daemon, "add", "fourth", "--trust", "changes", "--", *QUICK)
+    assert ("fourth is ready: 2 tools" in said, "pprove" in said) == (True, False), said
 
 
 def test_a_lock_beside_the_configuration_gets_the_new_server_with_one_key(daemon: Daemon) -> None:

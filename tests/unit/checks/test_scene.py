@@ -13,18 +13,10 @@ from tests.unit.cli.daemons import fake_control, status_of
 SECRET = "hunter2-hunter2"
 
 
-def test_without_a_daemon_everything_is_where_one_would_put_it(house: House) -> None:
-    scene = house.look(LANG="C")
-    assert scene.inherited["LANG"] == "C"
-    assert (scene.running, scene.silence, scene.faults) == (None, "", ())
-    assert scene.path == scene.usual == house.config
-    assert (scene.front, scene.control) == (house.run / "mcpd.sock", house.run / "control.sock")
-    assert scene.place.path == house.state / "state.db"
-
-
 def test_the_configuration_and_the_environment_say_otherwise(house: House) -> None:
     house.write({"listen": {"socket": "/a/s", "controlSocket": "/a/c"}, "state": {"url": "sqlite:////a/x.db"}})
-    scene = house.look()
+    scene = house.look(LANG="C")
+    assert (scene.running, scene.silence, scene.inherited["LANG"]) == (None, "", "C")
     assert (str(scene.front), str(scene.control), str(scene.place.path)) == ("/a/s", "/a/c", "/a/x.db")
     house.write({})
     scene = house.look(MCPD_SOCKET="/b/s", MCPD_CONTROL="/b/c", STATE_DIRECTORY="/b/state")
