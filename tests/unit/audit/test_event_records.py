@@ -11,6 +11,7 @@ from daemon.audit.audit_log import Audit
 from daemon.audit.event_records import DECISIONS, LONGEST, note_command, note_event
 from daemon.config.tuning import AuditKeys
 from daemon.history.event import Event, EventKind
+from tests.unit.cases import rows_of
 
 
 async def recorded(root: Path, *noted: Any) -> list[dict[str, Any]]:
@@ -35,18 +36,7 @@ def event(kind: EventKind, **details: Any) -> Any:
 
 async def test_a_user_s_choice(tmp_path: Path) -> None:
     chosen = event(EventKind.ALLOWED, tool="git_add", by="uid 1000 (session #3)", lasts="once", traceId="ab")
-    assert await recorded(tmp_path, chosen) == [
-        {
-            "at": "2027-01-15T08:00:00Z",
-            "decision": "agreed",
-            "session": "#3",
-            "server": "git",
-            "tool": "git_add",
-            "by": "uid 1000 (session #3)",
-            "traceId": "ab",
-            "details": {"lasts": "once"},
-        }
-    ]
+    assert await recorded(tmp_path, chosen) == rows_of(Path(__file__), "a_user_s_choice")
 
 
 async def test_a_refused_peer_names_its_reason(tmp_path: Path) -> None:

@@ -7,10 +7,11 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.console.live import EVERY_SECONDS, KEPT, OLDEST_SECONDS, SHARE, ChangeSignal, Snapshot, Views
+from daemon.console.live import EVERY_SECONDS, KEPT, ChangeSignal, Snapshot, Views
 from daemon.console.page import Fragment, Holders
 from daemon.errors import McpdError
 from daemon.kit.waiting import Watch
+from tests.unit.cases import cases
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 
@@ -75,17 +76,6 @@ def test_what_moves_comes_and_goes_is_told_by_the_order() -> None:
     assert two.since(one) == {"rows": {"order": ["c", "a", "d"], "changed": {"d": "<p id=d>4</p>"}}}
 
 
-async def test_whoever_has_the_page_is_told_only_what_changed_since() -> None:
-    page = Counted(a=1, b=2)
-    kept = page.views.keep("key", await page.compute(None))
-    page.set(a=1, b=3)
-    with trio.fail_after(BOUND):
-        async with page.views.following("key", kept, page.compute) as (view, seen):
-            assert seen is not None
-            newest = await view.next(seen)
-    assert newest.since(seen) == {"rows": {"changed": {"b": "<p id=b>3</p>"}}}
-
-
 async def test_many_followers_cost_one_computation_each_change() -> None:
     page = Counted(a=0)
     told: list[int] = []
@@ -128,16 +118,7 @@ async def test_a_burst_of_changes_is_one_computation_a_second() -> None:
     assert page.computed == 6
 
 
-@pytest.mark.parametrize(
-    ("views", "takes", "rest"),
-    [
-        (1, 50 * SHARE, EVERY_SECONDS),
-        (2, 0.01 * SHARE, EVERY_SECONDS),
-        (2, 2 * SHARE, 2.0),
-        (3, 2 * SHARE, 4.0),
-        (4, 2 * SHARE, OLDEST_SECONDS),
-    ],
-)
+@cases("views", "takes", "rest")
 async def test_slow_or_many_views_are_computed_less_often(views: int, takes: float, rest: float) -> None:
     page = Counted(a=0)
     page.takes = takes

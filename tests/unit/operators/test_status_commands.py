@@ -541,17 +541,7 @@ def test_outages_and_changed_tools_are_told_by_server() -> None:
         ],
         {"quiet": ["held before"], "notes": ["earlier"], "weather": ["log", "prompt:review"]},
     )
-    assert told == {
-        "notes": {"outages": 2, "awaySeconds": 10_860.0, "changed": [], "came": [], "went": [], "held": []},
-        "weather": {
-            "outages": 0,
-            "awaySeconds": 0,
-            "changed": ["now"],
-            "came": ["tides", "wind"],
-            "went": ["old"],
-            "held": ["log", "prompt:review"],
-        },
-    }
+    assert [told] == rows_of(Path(__file__), "outages_and_changed_tools_are_told_by_server")
 
 
 def test_of_a_tool_that_changed_more_than_once_what_is_left_of_it_is_told() -> None:

@@ -1,5 +1,6 @@
 """What is switched off or on: each switch counts, and says what one might not expect."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from daemon.model import Kind
 from daemon.operators.base import OUTCOME_SECONDS, Refused
 from daemon.operators.server_changes import MAX_LISTED
 from daemon.state.server_notes import NAME_BYTES
-from tests.unit.cases import cases
+from tests.unit.cases import cases, rows_of
 from tests.unit.operators.running import Running, raw, running
 from tests.unit.state.samples import definition
 
@@ -20,17 +21,7 @@ from tests.unit.state.samples import definition
 async def test_a_server_is_switched_off_and_on_and_its_child_follows_also_if_that_cannot_be_stored() -> None:
     async with running() as here:
         told = await here.switch("git", off=True)
-        assert told == {
-            "server": "git",
-            "tool": None,
-            "kind": None,
-            "name": None,
-            "off": True,
-            "already": False,
-            "note": "",
-            "state": "disabled",
-            "reason": "switched off by an operator",
-        }
+        assert [told] == rows_of(Path(__file__), "a_server_is_switched_off")
         assert here.switched == {("git", "")}
         told = await here.switch("git", off=False)
         assert (told["already"], told["state"]) == (False, "ready")

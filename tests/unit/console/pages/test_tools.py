@@ -174,16 +174,7 @@ async def test_a_form_that_names_nothing_is_refused_and_one_that_changes_nothing
     assert told == "alpha/echo has its server's own description already"
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        None,
-        [],
-        {"properties": 5, "required": 5},
-        {"properties": {"x": 5, "y": {"type": ["string"], "enum": 7, "description": 3}}, "required": {"x": 1}},
-        {"properties": {"x": {"enum": [HOSTILE, {"a": HOSTILE}]}}},
-    ],
-)
+@cases("schema")
 async def test_a_schema_that_says_anything_makes_a_form(schema: object) -> None:
     stage = OperatorStage()
     stage.stage.lists("alpha", {"name": "one", "inputSchema": {"type": "object"}})
