@@ -39,8 +39,6 @@ from daemon.surfaces.table import AUTO, SURFACES
 from daemon.tree.core import Core
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from daemon.actors.control import Control
     from daemon.audit.record import ChainHead
     from daemon.clients.doors.http.door import HttpDoor

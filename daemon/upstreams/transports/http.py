@@ -5,7 +5,6 @@ First, mcpd makes a connection and drops it, to report "refused" and "not truste
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 
@@ -15,10 +14,9 @@ import trio
 from msgspec import Raw
 
 from daemon.causes import Cause
-from daemon.config.config_model import Server
-from daemon.errors import CallError, ConnectionLost
+from daemon.errors import CallError
 from daemon.upstreams.transports import failures, http_client
-from daemon.upstreams.transports.network import connect, host_and_port, place_of
+from daemon.upstreams.transports.network import connect, host_and_port, in_time, place_of
 from daemon.upstreams.transports.posting import ERROR_BYTES, Post, PostConnection, PostLink
 from daemon.upstreams.transports.server_connection import OpenContext
 from daemon.wire.envelope import INTERNAL_ERROR, INVALID_REQUEST, RemoteError, error_line, made_error
@@ -49,26 +47,19 @@ async def open_connection(context: OpenContext) -> AsyncIterator[PostConnection]
     """
     server = context.server
     host, port = host_and_port(server.url or "", "http", "https")
+    place = place_of(host, port)
     tls = await http_client.trusted_certificates()
-    await _knock(host, port, tls if httpx2.URL(server.url or "").scheme == "https" else None, server)
+    is_plain = httpx2.URL(server.url or "").scheme == "http"
+    with in_time(f"cannot connect to {place}: no answer", place, server.timeouts.connect):
+        await trio.aclose_forcefully(await connect(host, port, None if is_plain else tls))
     async with http_client.client_for(server, tls) as client:
-        login = http_client.ServerLogin(context, place_of(host, port))
+        login = http_client.ServerLogin(context, place)
         await login.begin()
         link = HttpLink(client, context, login)
         try:
             yield PostConnection(link, context)
         finally:
             await end_session(link)
-
-
-async def _knock(host: str, port: int, tls: ssl.SSLContext | None, server: Server) -> None:
-    try:
-        with trio.fail_after(server.timeouts.connect):
-            await trio.aclose_forcefully(await connect(host, port, tls))
-    except trio.TooSlowError:
-        place = place_of(host, port)
-        text = f"cannot connect to {place}: no answer within {server.timeouts.connect:g} s"
-        raise ConnectionLost(text, Cause.CONNECT_TIMEOUT, place=place) from None
 
 
 class _Position(msgspec.Struct, eq=False):

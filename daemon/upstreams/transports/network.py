@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import trio
@@ -37,6 +39,16 @@ def host_and_port(url: str, *schemes: str) -> tuple[str, int]:
 def place_of(host: str, port: int) -> str:
     """Host and port as shown to users."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+@contextmanager
+def in_time(text: str, place: str, seconds: float, *, begun: float | None = None) -> Iterator[None]:
+    """Bound the time of an attempt to connect, from `begun` or now on; raises ConnectionLost with the text."""
+    try:
+        with trio.fail_at((trio.current_time() if begun is None else begun) + seconds):
+            yield
+    except trio.TooSlowError:
+        raise ConnectionLost(f"{text} within {seconds:g} s", Cause.CONNECT_TIMEOUT, place=place) from None
 
 
 async def connect(host: str, port: int, tls: ssl.SSLContext | None) -> Stream:

@@ -10,13 +10,12 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 
 import httpx2
-import trio
 
 from daemon.causes import Cause
 from daemon.errors import ConnectionLost, ProtocolFault, RunError
 from daemon.upstreams.transports import http_client
 from daemon.upstreams.transports.failures import of_error, of_status
-from daemon.upstreams.transports.network import host_and_port, place_of, refused
+from daemon.upstreams.transports.network import host_and_port, in_time, place_of, refused
 from daemon.upstreams.transports.posting import Post, PostConnection, PostLink
 from daemon.upstreams.transports.server_connection import OpenContext
 
@@ -37,11 +36,8 @@ async def open_connection(context: OpenContext) -> AsyncIterator[PostConnection]
         await login.begin()
         link = SseLink(client, context, login)
         try:
-            with trio.fail_after(server.timeouts.connect):
+            with in_time(f"{place} did not open its stream", place, server.timeouts.connect):
                 await link.open(stack)
-        except trio.TooSlowError:
-            text = f"{place} did not open its stream within {server.timeouts.connect:g} s"
-            raise ConnectionLost(text, Cause.CONNECT_TIMEOUT, place=place) from None
         except http_client.NETWORK_ERRORS as error:
             raise of_error(error, place).for_run() from None
         yield PostConnection(link, context)

@@ -17,6 +17,7 @@ import trio
 from daemon.causes import Cause, of_errno
 from daemon.errors import CannotStart, ConnectionLost
 from daemon.host.sockets import reason
+from daemon.upstreams.transports.network import in_time
 from daemon.upstreams.transports.server_connection import UPSTREAM_QUEUE_BYTES, OpenContext, RawConnection
 from daemon.wire.link import FdLink
 
@@ -51,11 +52,8 @@ def socket_path(url: str) -> str:
 async def _connect(path: str, seconds: float) -> int:
     with trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connecting:
         try:
-            with trio.fail_after(seconds):
+            with in_time(f"{path} did not accept a connection", path, seconds):
                 await connecting.connect(path)
-        except trio.TooSlowError:
-            text = f"{path} did not accept a connection within {seconds:g} s"
-            raise ConnectionLost(text, Cause.CONNECT_TIMEOUT, place=path) from None
         except (OSError, ValueError) as error:
             # ValueError and a plain OSError without errno: the path cannot be one (too long, a NUL in it).
             why, number = reason(error), getattr(error, "errno", None)

@@ -9,6 +9,7 @@ import os
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -22,7 +23,7 @@ from daemon.config.config_model import Server
 from daemon.errors import ConnectionLost, leaf
 from daemon.upstreams.transports.failures import LoginFailed
 from daemon.upstreams.transports.http_client import ServerLogin
-from daemon.upstreams.transports.network import connect, host_and_port, place_of, refused
+from daemon.upstreams.transports.network import connect, host_and_port, in_time, place_of, refused
 from daemon.upstreams.transports.server_connection import UPSTREAM_QUEUE_BYTES, OpenContext, RawConnection
 from daemon.wire.copying import plain_end
 from daemon.wire.websocket_link import NORMAL, PacedConnection, WebSocketLink, WebSocketStream
@@ -83,11 +84,12 @@ class _ServerConnection(PacedConnection):
 async def _opened(context: OpenContext, host: str, port: int, login: str) -> AsyncIterator[WebSocketLink]:
     """Connect and open the WebSocket, close it on exit; _Refused at another status."""
     server, place = context.server, place_of(host, port)
-    deadline = trio.current_time() + server.timeouts.connect
+    seconds, begun = server.timeouts.connect, trio.current_time()
+    bound = partial(in_time, f"{place} did not open a WebSocket", place, seconds, begun=begun)
     try:
         async with AsyncExitStack() as stack:
             tls = ssl.create_default_context() if urlsplit(server.url or "").scheme == "wss" else None
-            with trio.fail_at(deadline):
+            with bound():
                 network = await connect(host, port, tls)
             if isinstance(network, trio.SSLStream):
                 fd = (await stack.enter_async_context(plain_end(network))).detach()
@@ -97,7 +99,7 @@ async def _opened(context: OpenContext, host: str, port: int, login: str) -> Asy
             stream = WebSocketStream(fd, outbox=context.outbox, max_queue=UPSTREAM_QUEUE_BYTES)
             stack.callback(stream.close)
             nursery = await stack.enter_async_context(trio.open_nursery())
-            with trio.fail_at(deadline):
+            with bound():
                 connection = await _shake_hands(nursery, stream, server, place, login)
             link = WebSocketLink(connection, place=place)
             try:
@@ -107,20 +109,11 @@ async def _opened(context: OpenContext, host: str, port: int, login: str) -> Asy
                 nursery.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         plain = leaf(group)
-        if isinstance(plain, trio.TooSlowError):
-            raise _too_slow(server, place) from None
         if isinstance(plain, h11.LocalProtocolError):  # the library answers, as if it were the server
             error = str(plain.__context__ or plain)
             text = f"{place} does not speak WebSocket: {error}"
             raise ConnectionLost(text, Cause.CANNOT_CONNECT, place=place, error=error) from None
         raise plain from None
-    except trio.TooSlowError:
-        raise _too_slow(server, place) from None
-
-
-def _too_slow(server: Server, place: str) -> ConnectionLost:
-    text = f"{place} did not open a WebSocket within {server.timeouts.connect:g} s"
-    return ConnectionLost(text, Cause.CONNECT_TIMEOUT, place=place)
 
 
 async def _shake_hands(
