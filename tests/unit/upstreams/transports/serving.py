@@ -12,8 +12,7 @@ import hypercorn.trio
 import msgspec
 import trio
 from mcp.server.lowlevel import Server as SdkServer
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
-from mcp.shared.exceptions import MCPError
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from msgspec import Raw
 
 from daemon.config.config_model import Server, TransportType
@@ -172,7 +171,6 @@ class Fixture:
     release: trio.Event = attrs.field(factory=trio.Event)
     cancelled: trio.Event = attrs.field(factory=trio.Event)
     headers: list[dict[str, str]] = attrs.field(factory=list)
-    bus: InMemorySubscriptionBus = attrs.field(factory=InMemorySubscriptionBus)
     sdk: SdkServer[Any] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -180,7 +178,7 @@ class Fixture:
             "fixture",
             on_list_tools=_unused,
             on_call_tool=_unused,
-            on_subscriptions_listen=ListenHandler(self.bus),
+            on_subscriptions_listen=ListenHandler(InMemorySubscriptionBus()),
             get_tool_input_schema=self._schema,
         )
         middleware: list[Any] = [self._answer]
@@ -210,11 +208,6 @@ class Fixture:
 
     _tool_mirrored = _tool_echo
 
-    async def _tool_progress(self, context: Any, _: Any) -> Any:
-        for step in (1, 2):
-            await context.session.report_progress(step, 2, f"step {step}")
-        return {"content": []}
-
     async def _tool_wait(self, _: Any, __: Any) -> Any:
         self.waiting.set()
         try:
@@ -224,26 +217,8 @@ class Fixture:
             raise
         return {"content": [], "waited": True}
 
-    async def _tool_ask(self, context: Any, _: Any) -> Any:
-        params = {"mode": "form", "message": "?", "requestedSchema": {"type": "object", "properties": {}}}
-        try:
-            await context.session._request_outbound.send_raw_request("elicitation/create", params)
-        except MCPError as error:
-            return {"content": [], "code": error.code, "message": error.message}
-        raise AssertionError
-
-    async def _tool_fail(self, _: Any, __: Any) -> Any:
-        raise MCPError(-32010, "will not", {"why": 1})
-
     async def _tool_big(self, _: Any, arguments: Any) -> Any:
         return {"content": [{"type": "text", "text": "x" * arguments["size"]}]}
-
-    async def _tool_change(self, context: Any, _: Any) -> Any:
-        if context.protocol_version == MODERN_VERSION:
-            await self.bus.publish(ToolsListChanged())
-        else:
-            await context.session.send_tool_list_changed()
-        return {"content": []}
 
 
 async def _unused(*_: object) -> Any:
