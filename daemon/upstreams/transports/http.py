@@ -42,8 +42,7 @@ RETRY_LEAST, RETRY_MOST = 0.1, 60.0
 async def open_connection(context: OpenContext) -> AsyncIterator[PostConnection]:
     """Connect to the server; end the session on exit.
 
-    Raises CannotStart: the url is wrong, or the server's certificate is not trusted; NeedsAuth: the stored
-    login cannot be read; ConnectionLost: the server could not be reached.
+    Raises CannotStart (wrong url, untrusted certificate), NeedsAuth (unreadable login) or ConnectionLost.
     """
     server = context.server
     host, port = host_and_port(server.url or "", "http", "https")

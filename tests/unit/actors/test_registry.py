@@ -52,6 +52,13 @@ async def registry(
             yield found
 
 
+def test_the_first_catalog_is_what_the_configuration_says() -> None:
+    catalog = Registry(config("a", "b"), wall=lambda: NOW).catalog.value
+    assert list(catalog.servers) == ["a", "b"]
+    assert {entry.status.state for entry in catalog.servers.values()} == {ServerState.STOPPED}
+    assert catalog.servers["a"].status.since == NOW
+
+
 @pytest.mark.parametrize("settled", [0, 1, 3])
 async def test_facts_reach_the_catalog_after_somebody_settled_too(settled: int) -> None:
     """The watchdog settles every few seconds; facts must not wait for the next time."""

@@ -405,6 +405,19 @@ async def test_a_child_can_be_switched_off_and_on_in_every_state(state: ServerSt
         assert before is after or after in TRANSITIONS[before]
 
 
+async def test_on_and_off_and_on_while_it_stops_ends_in_the_last_word() -> None:
+    actor = Actor(FOREVER, cleanup=2.0)
+    async with supervised(actor.spec()) as stage:
+        await stage.reach(READY)
+        stage.child.switch_off(OFF)
+        await trio.sleep(1)
+        stage.child.switch_on()
+        stage.child.switch_off(OFF)
+        stage.child.switch_on()
+        await stage.reach(READY, within=3)
+        assert (actor.incarnations, actor.most_live) == ([1, 2], 1)
+
+
 async def test_a_word_at_any_step_of_a_child_is_obeyed() -> None:
     """Not by time but by step: off after the n-th turn of the loop, on after some more."""
     for steps in range(40):

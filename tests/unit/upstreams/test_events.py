@@ -17,6 +17,7 @@ from daemon.upstreams.call_admission import Admission
 from daemon.upstreams.events import ServerEvents
 from daemon.upstreams.upstream_access import UpstreamAccess
 from daemon.wire.outbox import Outbox
+from daemon.wire.requests import NO_CLIENT
 from tests.fakes_upstream import tool_call
 from tests.unit.clients.asking import question
 from tests.unit.upstreams import test_admission
@@ -65,6 +66,15 @@ class Scene:
 
 def _as_any(value: object) -> Any:
     return value
+
+
+async def test_a_request_goes_to_the_call_that_has_caused_it() -> None:
+    scene, caller, asked = Scene(), test_admission.Caller(), question("roots/list", server="")
+    scene.server.send(tool_call("t"), caller)
+    scene.events.on_server_request(asked.request, None)
+    assert asked.back.said == [("refused", -32600, NO_CLIENT, None)]
+    assert asked.request.server == "s"
+    assert not scene.clients.asked
 
 
 async def test_a_request_that_no_user_is_to_see_is_refused_and_told_of() -> None:
