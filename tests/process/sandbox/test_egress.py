@@ -54,7 +54,6 @@ class Proxy:
 
     egress: Egress
     port: int
-    names: Names
     refusals: list[SeenHost]
     scope: trio.CancelScope
 
@@ -92,7 +91,7 @@ async def proxy(names: Names, *allowed: str, denied: tuple[str, ...] = ()) -> As
     with trio.fail_after(math.inf if isinstance(trio.lowlevel.current_clock(), MockClock) else PATIENCE):
         async with background() as nursery:
             await nursery.start(made.serve, listener)
-            yield Proxy(made, listener.socket.getsockname()[1], names, refusals, nursery.cancel_scope)
+            yield Proxy(made, listener.socket.getsockname()[1], refusals, nursery.cancel_scope)
 
 
 @asynccontextmanager

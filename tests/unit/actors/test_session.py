@@ -448,18 +448,13 @@ async def test_a_change_at_the_moment_a_client_comes_is_announced_too(nursery: t
 LISTEN = {"_meta": MODERN, "notifications": {"toolsListChanged": True}}
 
 
-async def test_an_open_subscription_keeps_its_id_to_itself(nursery: trio.Nursery) -> None:
-    client = await changing().client(nursery)
-    assert "method" in await client.request("subscriptions/listen", LISTEN)
-    assert (await client.request("subscriptions/listen", LISTEN)).get("error", {}).get("code") == -32600
-
-
-async def test_the_subscriptions_of_one_client_are_bounded(nursery: trio.Nursery) -> None:
+async def test_the_subscriptions_of_one_client_have_ids_of_their_own_and_a_bound(nursery: trio.Nursery) -> None:
     """What a client may leave behind has a limit, like its calls (style, rule 10)."""
     client = await changing().client(nursery)
     answers = [await client.request("subscriptions/listen", LISTEN, request_id=n) for n in range(1000)]
     assert "method" in answers[0]
     assert "error" in answers[-1]
+    assert (await client.request("subscriptions/listen", LISTEN, request_id=0))["error"]["code"] == -32600
 
 
 # --- the end -----------------------------------------------------------------------------------------------

@@ -58,6 +58,12 @@ async def up(home: House, server: str = "s", **holder: Any) -> UpstreamAccess:
     return actor
 
 
+@pytest.fixture
+def mock_clock() -> MockClock:
+    """Time that passes as it does for the processes, and can be jumped."""
+    return MockClock(rate=1)
+
+
 async def known(home: House, server: str = "s") -> None:
     """What a server offers is known before a client asks, as it is after the first run of a daemon."""
     await up(home, server, session="first", number=0)
@@ -93,7 +99,6 @@ async def gone(home: House, *actors: str) -> None:
 async def test_an_instance_that_nobody_uses_is_ended_and_the_next_call_has_another(
     sockets: Path, mock_clock: MockClock
 ) -> None:
-    mock_clock.rate = 1
     async with house(sockets, of(s={**OWN, "idle": 300})) as home:
         actor = await up(home)
         pid = actor.pid
@@ -113,7 +118,6 @@ async def test_an_instance_that_nobody_uses_is_ended_and_the_next_call_has_anoth
 async def test_servers_that_nobody_uses_end_each_after_its_own_time(
     sockets: Path, mock_clock: MockClock
 ) -> None:
-    mock_clock.rate = 1
     async with house(sockets, of(s={**SHARED, "idle": 300}, t={**SHARED, "idle": 600})) as home:
         for state_of_s, state_of_t in [("READY", "READY"), ("DORMANT", "READY"), ("DORMANT", "DORMANT")]:
             await home.wait_state("s", ServerState[state_of_s])
@@ -127,7 +131,6 @@ async def test_servers_that_nobody_uses_end_each_after_its_own_time(
 async def test_the_first_answer_of_an_instance_says_what_its_session_has_lost(
     nursery: trio.Nursery, sockets: Path, mock_clock: MockClock, share: str, why: str
 ) -> None:
-    mock_clock.rate = 1
     entry = {**OWN, "share": share, "idle": 300, "limits": {"instances": 1}}
     async with house(sockets, of(s=entry)) as home:
         client = await home.connect(nursery)
@@ -152,7 +155,6 @@ async def test_the_first_answer_of_an_instance_says_what_its_session_has_lost(
 async def test_an_instance_with_a_call_in_flight_is_not_ended(
     nursery: trio.Nursery, sockets: Path, mock_clock: MockClock
 ) -> None:
-    mock_clock.rate = 1
     timeouts = {"call": 100_000, "callMax": 100_000}
     async with house(sockets, of(s={**OWN, "idle": 300, "timeouts": timeouts})) as home:
         await known(home)
@@ -168,7 +170,6 @@ async def test_an_instance_with_a_call_in_flight_is_not_ended(
 async def test_the_instances_of_a_session_end_a_minute_after_it_and_stay_if_it_comes_back(
     sockets: Path, mock_clock: MockClock
 ) -> None:
-    mock_clock.rate = 1
     async with house(sockets, of(s=OWN)) as home:
         await up(home, session="a", number=1)
         await up(home, session="b", number=2)
@@ -186,7 +187,6 @@ async def test_the_instances_of_a_session_end_a_minute_after_it_and_stay_if_it_c
 async def test_a_connection_that_ends_takes_its_instance_with_it(
     nursery: trio.Nursery, sockets: Path, mock_clock: MockClock
 ) -> None:
-    mock_clock.rate = 1
     async with house(sockets, of(s=OWN)) as home:
         await known(home)
         client = await home.connect(nursery)
@@ -201,7 +201,6 @@ async def test_a_connection_that_ends_takes_its_instance_with_it(
 async def test_above_the_limit_the_one_unused_longest_ends_or_the_call_is_refused(
     sockets: Path, mock_clock: MockClock
 ) -> None:
-    mock_clock.rate = 1
     async with house(sockets, of(s={**OWN, "limits": {"instances": 2}})) as home:
         made(home, session="a", number=1)
         made(home, session="b", number=2)
@@ -214,7 +213,6 @@ async def test_above_the_limit_the_one_unused_longest_ends_or_the_call_is_refuse
 
 
 async def test_an_owner_s_instances_push_out_his_own(sockets: Path, mock_clock: MockClock) -> None:
-    mock_clock.rate = 1
     async with house(sockets, of(s={**OWN, "limits": {"instances": 4}})) as home:
         made(home, session="a", number=1)
         for number in (2, 3, 4):
@@ -233,7 +231,6 @@ async def test_an_owner_s_instances_push_out_his_own(sockets: Path, mock_clock: 
 async def test_a_server_that_all_share_rests_when_unused_and_is_woken_by_the_next_call(
     nursery: trio.Nursery, sockets: Path, mock_clock: MockClock
 ) -> None:
-    mock_clock.rate = 1
     async with house(sockets, of(s={**SHARED, "idle": 300})) as home:
         client = await home.connect(nursery)
         await home.wait_ready("s")
@@ -250,7 +247,6 @@ async def test_a_server_that_all_share_rests_when_unused_and_is_woken_by_the_nex
 async def test_a_server_whose_resource_a_client_follows_does_not_rest(
     nursery: trio.Nursery, sockets: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mock_clock.rate = 1
     async with house(sockets, of(s={**SHARED, "idle": 300})) as home:
         client = await home.connect(nursery)
         await home.wait_ready("s")
