@@ -87,8 +87,7 @@ class SandboxRules:
     @property
     def paths(self) -> tuple[str, ...]:
         """All paths, as the user has written them."""
-        files = self.filesystem
-        return (*files.allow_read, *files.deny_read, *files.allow_write, *files.deny_write)
+        return tuple(path for paths in attrs.astuple(self.filesystem) for path in paths)
 
     @property
     def host_rules(self) -> HostRules:

@@ -51,18 +51,11 @@ _KEPT = ("HOME", "USER", "LOGNAME", "LANG", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"
 
 def login_path(environ: Mapping[str, str]) -> tuple[str, str]:
     """The PATH of a login shell, or else of `environ`, without directories of one session; and its source."""
-    shell = environ.get("SHELL") or _shell_of_user()
+    shell = environ.get("SHELL") or _account("pw_shell", "")
     own = _asked(shell, environ)
     untold = f"{shell} did not tell its PATH" if shell else "there is no login shell"
     source = f"the login shell {shell}" if own else f"this shell ({untold})"
     return _sound(own or environ.get("PATH", ""), environ), source
-
-
-def _shell_of_user() -> str:
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_shell
-    except KeyError:
-        return ""
 
 
 def _asked(shell: str, environ: Mapping[str, str]) -> str:
@@ -406,7 +399,11 @@ def _enable_linger(environ: Mapping[str, str]) -> str:
 
 
 def _user() -> str:
+    return _account("pw_name", str(os.geteuid()))
+
+
+def _account(field: str, otherwise: str) -> str:
     try:
-        return pwd.getpwuid(os.geteuid()).pw_name
+        return str(getattr(pwd.getpwuid(os.geteuid()), field))
     except KeyError:
-        return str(os.geteuid())
+        return otherwise

@@ -47,11 +47,8 @@ class Systemctl:
 
     def show(self, unit: str) -> Unit:
         """A unit's properties; empty if the unit is not installed or systemd does not answer."""
-        try:
-            done = self._run("show", unit, f"--property={PROPERTIES}", seconds=ANSWER_SECONDS)
-        except SystemdRefused:
-            return {}
-        shown = dict(line.split("=", 1) for line in done.splitlines() if "=" in line)
+        told = self._asked("show", unit, f"--property={PROPERTIES}")
+        shown = dict(line.split("=", 1) for line in told.splitlines() if "=" in line)
         return {} if shown.get("LoadState", "not-found") == "not-found" else shown
 
     def pid(self) -> int | None:
@@ -60,26 +57,22 @@ class Systemctl:
 
     def answers(self) -> bool:
         """Whether the service manager answers."""
-        try:
-            self._run("show", "--property=Version", seconds=ANSWER_SECONDS)
-        except SystemdRefused:
-            return False
-        return True
+        return bool(self._asked("show", "--property=Version"))
 
     def version(self) -> str | None:
         """The version of systemd, without asking a service manager."""
-        try:
-            words = self._run("--version", seconds=ANSWER_SECONDS).split()
-        except SystemdRefused:
-            return None
+        words = self._asked("--version").split()
         return words[1] if words[:1] == ["systemd"] and len(words) > 1 else None
 
     def tell(self, *words: str) -> None:
         """Run a job and wait for it. Raises SystemdRefused."""
-        self._run(*words, seconds=JOB_SECONDS)
+        answer([*self._command, *words], self._environ, JOB_SECONDS)
 
-    def _run(self, *words: str, seconds: float) -> str:
-        return answer([*self._command, *words], self._environ, seconds)
+    def _asked(self, *words: str) -> str:
+        try:
+            return answer([*self._command, *words], self._environ, ANSWER_SECONDS)
+        except SystemdRefused:
+            return ""
 
 
 def answer(command: list[str], environ: Mapping[str, str], seconds: float) -> str:
