@@ -9,6 +9,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,7 +18,8 @@ from msgspec import Raw
 
 from tests.e2e.harness import Daemon, RawClient, Spawned, running, scripted, serving
 from tests.e2e.raw_http import INITIALIZE, META, MODERN, TOKEN, listening
-from tests.scripted_server import command, tool
+from tests.scripted_server import command
+from tests.unit.cases import cases, rows_of
 from tests.waiting import WAIT, eventually
 
 Json = dict[str, Any]
@@ -37,20 +39,9 @@ CAPABILITIES = {
     "logging": {},
 }
 SAID = {"capabilities": CAPABILITIES, "instructions": "  Use git_status first.\n\n Then commit. "}
-TOOLS = [
-    tool("git_status", title="Status", annotations={"readOnlyHint": True}, _meta={"x/y": [1, 2.50]}),
-    tool("git__log", outputSchema={"type": "object", "properties": {"n": {"type": "integer"}}}),
-    tool("other__echo", unknown={"a": None}, inputSchema={"properties": {}, "type": "object"}),
-    tool("act", icons=[{"src": "https://git.example/i.png"}]),
-]
-PROMPTS = [
-    {"name": "review", "title": "Review", "arguments": [{"name": "branch", "required": True}]},
-    {"name": "other__review", "description": "é"},
-]
-RESOURCES = [
-    {"uri": "git://log", "name": "log", "annotations": {"priority": 0.50}, "_meta": {"k": 1}},
-    {"uri": "mcpd://other/readme", "name": "of a daemon"},
-]
+TOOLS = rows_of(Path(__file__), "tools")
+PROMPTS = rows_of(Path(__file__), "prompts")
+RESOURCES = rows_of(Path(__file__), "resources")
 TEMPLATES = [{"uriTemplate": "git://show/{hash}", "name": "show", "mimeType": "text/x-diff"}]
 PROMPT = {"messages": [{"role": "user", "content": {"type": "text", "text": "r\u00e9"}}], "_meta": {"a": 1}}
 CONTENTS = {"contents": [{"uri": "git://log", "text": "c0ffee", "_meta": {"b": [2]}}]}
@@ -62,19 +53,7 @@ LISTS = {
     "resources/list": "resources",
     "resources/templates/list": "resourceTemplates",
 }
-RESULTS: dict[str, tuple[str, Json]] = {
-    "a call": ("tools/call", {"name": "git_status", "arguments": {"a": [1.0, "é"]}}),
-    "a call that fails": (
-        "tools/call",
-        {"name": "act", "arguments": {"result": {"isError": True, "content": []}}},
-    ),
-    "a refused call": ("tools/call", {"name": "act", "arguments": {"error": ERROR}}),
-    "a prompt": ("prompts/get", {"name": "review", "arguments": {"branch": "main"}}),
-    "a resource": ("resources/read", {"uri": "git://log"}),
-    "a resource of a template": ("resources/read", {"uri": "git://show/abc"}),
-    "an unlisted resource": ("resources/read", {"uri": "anything:else"}),
-    "a completion": ("completion/complete", {"ref": {"type": "ref/prompt", "name": "review"}, "argument": {}}),
-}
+RESULTS: dict[str, tuple[str, Json]] = dict(rows_of(Path(__file__), "results"))
 ADDED = {"resultType", "ttlMs", "cacheScope"}
 """Members of results that only the later era has."""
 
@@ -313,16 +292,7 @@ def test_what_a_profile_restricts_stays_restricted(restricted: tuple[Daemon, int
         assert names(web) == ["git_status", "other__echo"]
 
 
-@pytest.mark.parametrize(
-    ("servers", "reason"),
-    [
-        (["gti"], "there is no server 'gti' in mcpd's configuration. Did you mean git? There are: git, other."),
-        ("git", "`servers` is not a list"),
-        ([], "`servers` is not a list"),
-        ([7], "`servers` is not a list"),
-        (["x" * 5000, "gti"], "there is no server 'xxx"),
-    ],
-)
+@cases("servers", "reason")
 def test_bad_input_is_served_nothing_and_told_why(
     restricted: tuple[Daemon, int], servers: Any, reason: str
 ) -> None:
@@ -331,17 +301,7 @@ def test_bad_input_is_served_nothing_and_told_why(
             assert refusal_of(client, method).startswith(reason)
 
 
-@pytest.mark.parametrize(
-    ("path", "text"),
-    [
-        ("/mcp/-/gti", "there is no server 'gti' in mcpd's configuration. Did you mean git? There are: git."),
-        ("/mcp/-/other", "profile 'some' shows nothing of server 'other'"),
-        ("/mcp/-/nothing,gti", "there is no server 'nothing'"),
-        ("/mcp/-", "name servers: /mcp/-/NAME"),
-        ("/mcp/-/,", "name servers: /mcp/-/NAME"),
-        ("/mcp/-/git/full", "nothing here"),
-    ],
-)
+@cases("path", "text")
 def test_over_http_a_wrong_path_is_not_found(restricted: tuple[Daemon, int], path: str, text: str) -> None:
     with closing(Http("modern", restricted[1], path)) as client:
         assert client.exchange("ping", b'{"params":{}}').decode().startswith(text)

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.crossings import THOUGHT, playwright, project
+from tests.e2e.crossings import playwright, project
 from tests.e2e.harness import Daemon, node_server, program, running
 from tests.e2e.windows import Window
 from tests.pairwise import at_night
+from tests.unit.cases import rows_of
 
 Json = dict[str, Any]
 LISTS = {
@@ -66,39 +67,7 @@ def differences(one: dict[str, str], two: dict[str, str]) -> dict[str, tuple[str
 # --- real servers through `mcpd connect --server NAME` -------------------------------------------------------
 
 
-BERLIN: Json = {"source_timezone": "Europe/Berlin", "target_timezone": "Asia/Tokyo", "time": "12:00"}
-DEPARTMENT: Json = {
-    "ref": {"type": "ref/prompt", "name": "completable-prompt"},
-    "argument": {"name": "department", "value": "E"},
-}
-ASKED: dict[str, list[tuple[str, Json]]] = {
-    "time": [call("convert_time", **BERLIN), call("get_current_time", timezone="Nowhere/Here")],
-    "git": [call("git_log", repo_path="."), call("git_branch", repo_path=".", branch_type="local")],
-    "filesystem": [
-        call("read_text_file", path="own.txt"),
-        call("list_directory", path="."),
-        call("read_text_file", path="/etc/hostname"),
-        call("read_text_file"),
-    ],
-    "thinking": [call("sequentialthinking", **THOUGHT)],
-    "memory": [
-        call("create_entities", entities=[{"name": "a", "entityType": "t", "observations": ["o"]}]),
-        call("read_graph"),
-    ],
-    "everything": [
-        call("echo", message="hé"),
-        call("get-sum", a=1, b=2.5),
-        call("get-tiny-image"),
-        call("get-structured-content", location="Chicago"),
-        call("get-annotated-message", messageType="error", includeImage=True),
-        call("get-resource-links", count=2),
-        ("prompts/get", {"name": "args-prompt", "arguments": {"city": "Oslo"}}),
-        ("resources/read", {"uri": "demo://resource/static/document/features.md"}),
-        ("resources/read", {"uri": "demo://nothing"}),
-        ("completion/complete", DEPARTMENT),
-    ],
-    "playwright": [call("browser_tabs", action="list"), call("browser_click")],
-}
+ASKED: dict[str, list[tuple[str, Json]]] = dict(rows_of(Path(__file__), "asked"))
 
 
 def servers(directory: Path, kept: Path) -> dict[str, Json]:

@@ -39,13 +39,32 @@ TEXT = f"""{{
 KEY = "k-83hd82hd8xQ2"
 
 
+def edited(daemon: Daemon) -> Daemon:
+    """The daemon with that configuration, and nothing beside it."""
+    daemon.config.write_text(TEXT)
+    daemon.config.with_name("env").unlink(missing_ok=True)
+    daemon.ask("reload")
+    daemon.ready("time")
+    return daemon
+
+
+@pytest.fixture(scope="module")
+def lasting() -> Iterator[Daemon]:
+    with running({"mcpServers": {}}) as daemon:
+        yield daemon
+
+
 @pytest.fixture
-def daemon() -> Iterator[Daemon]:
-    with running({"mcpServers": {}}) as started:
-        started.config.write_text(TEXT)
-        started.ask("reload")
-        started.ready("time")
-        yield started
+def daemon(lasting: Daemon) -> Daemon:
+    """One for all tests, as it was."""
+    return edited(lasting)
+
+
+@pytest.fixture
+def fresh() -> Iterator[Daemon]:
+    """One whose server has not run before."""
+    with running({"mcpServers": {}}) as daemon:
+        yield edited(daemon)
 
 
 def told(daemon: Daemon, *words: str, given: str = "") -> tuple[int, str]:
@@ -97,8 +116,9 @@ def test_who_does_not_wait_for_a_change_has_it_taken_back_unless_it_is_to_be_kep
 
 
 def test_the_lines_of_a_server_stay_when_its_entry_changes_and_explain_only_their_own_runs(
-    daemon: Daemon,
+    fresh: Daemon,
 ) -> None:
+    daemon = fresh
     words = [
         "set",
         "time",

@@ -13,6 +13,7 @@ from tests.e2e.harness import Daemon, Spawned, running, scripted, serving
 from tests.e2e.raw_http import META, listening
 from tests.e2e.test_as_itself import ERAS, INFO, Client, Http, Lines, over_socket
 from tests.scripted_server import command
+from tests.unit.cases import rows_of
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.e2e
@@ -159,46 +160,8 @@ def test_a_shared_server_of_the_older_era_hears_of_apps_and_an_instance_of_its_o
         assert "mcpd drops these of the client's capabilities: extension 'com.example/large'" in daemon.said()
 
 
-DRAWN = {"jsonrpc": "2.0", "method": "notifications/com.example/drawn", "params": {"x": [1.50, "\u00e4"]}}
-NOT_FOUND = {"code": -32601, "message": "No templates here", "data": {"tried": [1, None]}}
-WHOLE: Json = {
-    "capabilities": {
-        "tools": {"listChanged": True, "com.example/paged": True},
-        "prompts": {"listChanged": True},
-        "resources": {"subscribe": False, "listChanged": True},
-        "experimental": {},
-        "com.example/own": {"n": 1.50},
-        "extensions": {UI: {}, "com.example/x": {"n": [None, 1.0]}},
-    },
-    "instructions": "Use it.",
-    "com.example/more": [1, {"a": None}],
-}
-ON: Json = {
-    "initialize": {"result": {**WHOLE, **VERSION, "protocolVersion": "2025-06-18", "_meta": {"a/b": 1}}},
-    "server/discover": {
-        "result": {**WHOLE, **DISCOVERED, "_meta": {"a/b": 1, **DISCOVERED["_meta"]}, "resultType": "complete"}
-    },
-    "prompts/list": {"result": {"prompts": [{"name": "greet"}]}},
-    "prompts/get": {"error": {"code": -32602, "message": "no such prompt", "data": {"name": "x"}}},
-    "resources/list": {"error": {"code": -32603, "message": "the database is down"}},
-    "resources/templates/list": {"error": NOT_FOUND},
-    "resources/read": {"error": {"code": -32002, "message": "Resource not found", "data": {"uri": "a:b"}}},
-    "com.example/draw": {"write": json.dumps(DRAWN) + "\n", "result": {"drawn": [1.50, "\u00e4"]}},
-    "com.example/fail": {"error": {"code": -32010, "message": "cannot", "data": [1.50]}},
-}
-ASKED: list[tuple[str, Json]] = [
-    ("prompts/get", {"name": "unlisted"}),
-    ("resources/list", {}),
-    ("resources/templates/list", {}),
-    ("resources/read", {"uri": "a:b"}),
-    ("com.example/draw", {"x": [1.50]}),
-    ("com.example/draw", {}),
-    ("com.example/fail", {"name": "echo"}),
-    ("skills/list", {}),
-    ("resources/subscribe", {"uri": "a:b"}),
-    ("logging/setLevel", {"level": "info"}),
-    ("completion/complete", {"ref": {"type": "ref/prompt", "name": "greet"}, "argument": {}}),
-]
+ON: Json = dict(rows_of(Path(__file__), "on"))
+ASKED: list[tuple[str, Json]] = rows_of(Path(__file__), "asked")
 
 
 def of_era(era: str) -> Json:

@@ -30,6 +30,7 @@ from tests.e2e.raw_http import (
     tool_call,
 )
 from tests.fuzz.requesting import fuzz
+from tests.unit.cases import rows_of
 from tests.waiting import eventually
 
 PORT, LISTEN = listening()
@@ -106,28 +107,14 @@ HOST = b"Host: localhost\r\n"
 @pytest.mark.parametrize(
     ("data", "status"),
     [
+        *(
+            (changed(old.encode(), new.encode(errors="surrogateescape")), status)
+            for old, new, status in rows_of(Path(__file__), "malformed")
+        ),
         (b"\x16\x03\x01\x00\xc8\x01\x00\x00\xc4" + b"\0" * 200 + b"\r\n\r\n", 400),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
         (b"GET /healthz HTTP/3.0\r\nHost: h\r\n\r\n", 505),
-        (changed(HOST, b""), 400),
-        (changed(HOST, HOST * 2), 400),
-        (changed(b"Host:", b"Host :"), 400),
-        (changed(HOST, HOST + b"X: a\0b\r\n"), 400),
-        (changed(b" /mcp ", b" /mcp/\xe9 "), 400),
-        (changed(b" /mcp ", b" /mcp/%00 "), 404),
-        (changed(b" /mcp ", b" //mcp "), 404),
-        (changed(b" /mcp ", b" /x/%2e%2e/mcp "), 404),
-        (changed(LENGTH, LENGTH + b"\r\nTransfer-Encoding: chunked"), 400),
-        (changed(b"\r\nContent-Type", b"\r\nX: folded\r\n over two lines\r\nContent-Type"), 400),
-        (changed(LENGTH, LENGTH + b"\r\nContent-Length: 3"), 400),
-        (changed(LENGTH, b"Content-Length: 3, 4"), 400),
-        (changed(LENGTH, b"Content-Length: -1"), 400),
-        (changed(LENGTH, b"Content-Length: " + b"9" * 30), 400),
-        (changed(LENGTH, b"Content-Length: 99999999999"), 413),
-        (changed(LENGTH, b"Content-Length: 99999999999\r\nExpect: 100-continue"), 413),
-        (changed(LENGTH, b"Transfer-Encoding: gzip, chunked"), 501),
         (changed(LENGTH, b"Transfer-Encoding: chunked").replace(PING, b"zz\r\n"), 400),
-        (changed(LENGTH, b"Content-Encoding: gzip\r\n" + LENGTH), 415),
         (changed(HOST, HOST + b"X: " + b"x" * 17_000 + b"\r\n"), 431),
         (changed(HOST, HOST + b"a:b\r\n" * 11_000), 431),
         (request(body=b""), 400),

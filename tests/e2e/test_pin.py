@@ -11,17 +11,10 @@ from daemon.config.jsonc import decode
 from tests.e2e.harness import Daemon, own_directory, started
 from tests.scripted_server import command
 from tests.terminals import Typing
+from tests.unit.cases import rows_of
 
 DIGEST = f"sha256:{'0a' * 32}"
-ENTRIES = {
-    "time": '{"command": "uvx", "args": [/* two */ "--with", "mcp<2", "mcp-server-time"]}, // kept',
-    "memory": '{"command": "npx", "args": ["-y", "@s/memory@latest"]},',
-    "hub": '{"command": "docker", "args": ["run", "-i", "ghcr.io/o/hub:1", "--flag"]},',
-    "pinned": '{"command": "uvx", "args": ["mcp-server-time==1.0"]},',
-    "ranged": '{"command": "uvx", "args": ["mcp-server-time>=1"]},',
-    "web": '{"url": "http://127.0.0.1:1/mcp"},',
-    "inside": '{"command": "sh", "args": ["-c", "uvx mcp-server-time"]},',
-}
+ENTRIES = dict(rows_of(Path(__file__), "entries"))
 TEXT = "\n".join(
     ("{", "  // mine", '  "mcpServers": {', *(f'    "{k}": {v}' for k, v in ENTRIES.items()), "  },", "}")
 )

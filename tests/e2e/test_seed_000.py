@@ -6,6 +6,7 @@ scripted server that lists the tools which Serena 2.1.0 listed; mcp-server-time 
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from tests.e2e.scripts import (
     zone,
 )
 from tests.scripted_server import command, tool
+from tests.unit.cases import rows_of
 from tests.unit.config.test_examples import EXAMPLES, SERENA_2_1_DESKTOP_APP
 
 CATEGORIES = [
@@ -38,14 +40,7 @@ CORE = ["initial_instructions", "activate_project", "get_current_config", "list_
 MEMORY = ["write_memory", "read_memory", "list_memories", "edit_memory", "rename_memory"]
 SYMBOL = {name for name in SERENA_2_1_DESKTOP_APP if "symbol" in name} - {"safe_delete_symbol"}
 
-DESCRIBED = {
-    "find_symbol": "Retrieves information on all symbols/code entities based on the given name path pattern.",
-    "find_referencing_symbols": "Finds references to the symbol at the given name_path.",
-    "find_file": "Finds non-gitignored files matching the given file mask.",
-    "list_dir": "Lists files and directories in the given directory.",
-    "rename_symbol": "Renames the symbol throughout the codebase.",
-    "onboarding": "Looks at the project's structure for the first time.",
-}
+DESCRIBED = dict(rows_of(Path(__file__), "described"))
 """What Serena says of some of its tools."""
 
 DEFERRED = {"deferredLoading": True, "categories": CATEGORIES}

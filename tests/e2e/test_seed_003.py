@@ -6,8 +6,6 @@ Each test of the seed's own list has its counterpart here, in the seed's order; 
 import json
 import os
 import shlex
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
-from tests.e2e.harness import Daemon, left_behind, running, scripted, serving
+from tests.e2e.harness import Daemon, own_directory, running, scripted, serving, started
 from tests.e2e.loading import repository, three_servers
 from tests.e2e.scripts import LIST, PYTHON, TYPESCRIPT, Clients, Outcome, Processes, call, names, refusal, zone
 from tests.scripted_server import command
@@ -207,18 +205,13 @@ def semcode(directory: Path) -> None:
 @pytest.fixture
 def example() -> Iterator[Daemon]:
     """`mcpd run --config config/semcode.json`, with a `semcode-mcp` on the PATH."""
-    directory = Path(tempfile.mkdtemp(prefix="mcpd-"))
+    directory = own_directory()
     semcode(directory)
     daemon = Daemon(directory, {}, {"PATH": f"{directory}:{os.defpath}"})
     daemon.config = EXAMPLES / "semcode.json"
-    try:
-        daemon.start()
+    with started(daemon):
         daemon.ready("semcode")
         yield daemon
-    finally:
-        assert daemon.stop() == 0, daemon.said()
-        assert not left_behind(directory)
-        shutil.rmtree(directory)
 
 
 def test_the_shipped_example_serves_the_seeds_five_categories_and_16_tools(

@@ -13,6 +13,7 @@ import pytest
 from tests.e2e import whole_server
 from tests.e2e.harness import Daemon, changeable, running, scripted
 from tests.terminals import Typing
+from tests.unit.cases import cases
 from tests.waiting import eventually
 
 Json = dict[str, Any]
@@ -67,17 +68,7 @@ def as_agent(daemon: Daemon, profile: str, *words: str) -> subprocess.CompletedP
     return daemon.outcome(*words, MCPD_PROFILE=profile)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("call", "fs/remove", "path=/x"), "a permission rule in profile default"),
-        (("tools", "fs/remove"), "a permission rule in profile default"),
-        (("call", "held/wipe"), "waits for an operator's approval"),
-        (("tools", "held/wipe"), "waits for an operator's approval"),
-        (("call", "fs/read", "path=/x", "--profile", "narrow"), "cannot be called"),
-        (("tools", "fs/read", "--profile", "narrow"), "cannot be called"),
-    ],
-)
+@cases("words", "said")
 def test_what_a_model_of_the_profile_is_denied_the_shell_is_denied(
     daemon: Daemon, words: tuple[str, ...], said: str
 ) -> None:
@@ -198,28 +189,7 @@ def test_a_persons_agreement_is_recorded_with_the_question(daemon: Daemon) -> No
     eventually(found, daemon.said)
 
 
-@pytest.mark.parametrize(
-    ("status", "words"),
-    [
-        (0, ("call", "fs/read", "path=/x")),
-        (1, ("call", "fs/fail")),
-        (2, ("call", "fs/read", "path")),
-        (65, ("call", "fs/read", "path=3")),
-        (65, ("prompt", PROMPT, "unknown=1")),
-        (66, ("call", "fs/raed", "path=/x")),
-        (66, ("call", "nobody/read")),
-        (66, ("tools", "nobody")),
-        (66, ("tools", "fs/raed")),
-        (66, ("tools", "--category", "nobody")),
-        (66, ("search", "x", "--category", "nobody")),
-        (66, ("prompt", "whole/nothing")),
-        (66, ("read", "mcpd://nobody/x")),
-        (69, ("call", "gone/read")),
-        (69, ("read", "gone/x://y")),
-        (77, ("call", "fs/remove", "path=/x")),
-        (124, ("call", "fs/sleep", "seconds=30", "--timeout", "0.5")),
-    ],
-)
+@cases("status", "words")
 def test_scripts_tell_failures_apart(daemon: Daemon, status: int, words: tuple[str, ...]) -> None:
     done = daemon.outcome(*words)
     assert done.returncode == status, (done.stdout, done.stderr)

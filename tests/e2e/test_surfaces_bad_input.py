@@ -11,6 +11,7 @@ import pytest
 from tests.e2e.harness import Daemon, RawClient, serving
 from tests.pairwise import at_night
 from tests.scripted_server import command, tool
+from tests.unit.cases import cases
 
 Json = dict[str, Any]
 
@@ -82,29 +83,7 @@ def echoed(client: RawClient, name: str, **arguments: Any) -> Any:
 # --- refusals ------------------------------------------------------------------------------------------------
 
 
-MOST = "must be 1 or more"
-QUERY = '{"query": "read a file"}'
-DIRECTLY = "call it directly"
-UNFIT: list[Json] = [
-    *({"query": 7}, {"query": ["a", 7]}, {"max_results": "many"}, {"max_results": 1.5}, {"quary": "alpha"}),
-    *({"include_descriptions": "no"}, {"category": ["first"]}),
-]
-BROWSED = ("list_categories", "get_tools", "call_tool", "mcp__mcpd__call_tool")
-SEARCHED = ("search_tools", "call_tool", "mcp__mcpd__search_tools")
-LOADED = ("load_mcp_server", "load_mcp_tool", "mcp__mcpd__load_mcp_tool")
-REFUSED: list[tuple[str, str, Json, str]] = [
-    *(("search", "search_tools", {"max_results": most}, MOST) for most in (0, -1, -(10**9))),
-    *(("search", "search_tools", each, QUERY) for each in UNFIT),
-    *(("browse", "call_tool", {"tool_name": name, "arguments": {}}, DIRECTLY) for name in BROWSED),
-    *(("search", "call_tool", {"tool_name": name, "arguments": {}}, DIRECTLY) for name in SEARCHED),
-    *(("load", "load_mcp_tool", {"names": [name]}, DIRECTLY) for name in LOADED),
-    *(("load", "load_mcp_tool", {"names": names}, "") for names in ([], [""], [f"t{n}" for n in range(102)])),
-    *(("load", "load_mcp_server", {"name": name}, "version control") for name in ("", "   ")),
-]
-"""Surface, meta-tool, arguments that it refuses, and words of the refusal."""
-
-
-@pytest.mark.parametrize(("surface", "name", "arguments", "words"), REFUSED)
+@cases("surface", "name", "arguments", "words")
 def test_arguments_that_do_not_fit_are_refused_with_what_would(
     on: Callable[[str], RawClient], surface: str, name: str, arguments: Json, words: str
 ) -> None:

@@ -5,12 +5,14 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.e2e import whole_server
 from tests.e2e.harness import Daemon, node_server, serving
 from tests.terminals import INTERRUPT, Typing
+from tests.unit.cases import rows_of
 from tests.waiting import eventually
 
 FORM = "everything/trigger-elicitation-request"
@@ -32,21 +34,7 @@ def daemon() -> Iterator[Daemon]:
 
 
 def test_a_form_is_filled_in(daemon: Daemon) -> None:
-    answers = {
-        "text: ": "Ada",
-        "yes or no: ": "y",
-        "text [It was a dark and stormy night.]: ": "",
-        "an e-mail address: ": "ada@example.org",
-        "a URI, as https://example.org/page: ": "",
-        "a date, as 2026-11-23: ": "1815-12-10",
-        "a whole number, 1 to 100 [42]: ": "7",
-        "a number, 0 to 1000 [3.14]: ": "",
-        "one of them [Monica]: ": "Joey",
-        "1 to 3 of them [Guitar]: ": "2, Drums",
-        "one of them [Superman]: ": "3",
-        "1 to 3 of them [Tuna]: ": "",
-        "one of them [Cats]: ": "dogs",
-    }
+    answers = dict(rows_of(Path(__file__), "answers"))
     with Typing(daemon, "call", FORM) as person:
         assert "everything asks: Please provide inputs" in person.until("text: ")
         person.write("")
@@ -63,23 +51,7 @@ def test_a_form_is_filled_in(daemon: Daemon) -> None:
         status, shown = person.end()
     assert status == 0
     sent = json.loads(shown.partition("Raw result: ")[2])
-    assert sent == {
-        "action": "accept",
-        "content": {
-            "name": "Ada",
-            "check": True,
-            "firstLine": "It was a dark and stormy night.",
-            "email": "ada@example.org",
-            "birthdate": "1815-12-10",
-            "integer": 7,
-            "number": 3.14,
-            "untitledSingleSelectEnum": "Joey",
-            "untitledMultipleSelectEnum": ["Piano", "Drums"],
-            "titledSingleSelectEnum": "hero-3",
-            "titledMultipleSelectEnum": ["fish-1"],
-            "legacyTitledEnum": "pet-2",
-        },
-    }
+    assert sent == {"action": "accept", "content": dict(rows_of(Path(__file__), "sent"))}
 
 
 @pytest.mark.parametrize(

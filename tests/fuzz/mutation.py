@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import attrs
+
+from tests.unit.cases import rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -24,97 +27,20 @@ LATER_CHANGES = (0, 0, 0, 0, 1, 2)
 """So many changes of bytes after one of a value."""
 
 _HERE = "@@here@@"
-_TOOL = {"name": "echo", "arguments": {"text": 'Grüße 🙂 \\ "quoted"', "n": [1, -2.5e3, True, None]}}
-_CALLED = {
-    "name": "call-category-tool",
-    "arguments": {"category": "s", "name": "echo", "args": {"a": {"b": [0]}}},
-}
-_MODERN = {
-    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-    "io.modelcontextprotocol/clientCapabilities": {},
-    "io.modelcontextprotocol/clientInfo": {"name": "fuzz", "version": "1"},
-}
 
 
-def _request(method: str, params: object = None, request_id: object = 7) -> dict[str, Any]:
-    message = {"jsonrpc": "2.0", "id": request_id, "method": method}
-    return message if params is None else {**message, "params": params}
-
-
-def _notification(method: str, params: object) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "method": method, "params": params}
-
-
-_CLIENT_INFO = {"name": "fuzz", "version": "1"}
-
-FROM_CLIENTS: tuple[dict[str, Any], ...] = (
-    _request(
-        "initialize",
-        {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": _CLIENT_INFO},
-        "init-0",
-    ),
-    _notification("notifications/initialized", {}),
-    _request("ping"),
-    _request("server/discover", {"_meta": _MODERN}),
-    _request("tools/list", {"cursor": "0"}),
-    _request("tools/list", {"_meta": {**_MODERN, "mcpd/session": "a-key"}}, "list"),
-    _request("tools/call", _TOOL),
-    _request(
-        "tools/call", {**_CALLED, "_meta": {"progressToken": 5, "mcpd/session": "another", "x": [{}]}}, 'c"é'
-    ),
-    _request("tools/call", {**_CALLED, "_meta": _MODERN}, -1),
-    _request("subscriptions/listen", {"notifications": {"toolsListChanged": True}, "_meta": _MODERN}, "sub"),
-    _notification("notifications/cancelled", {"requestId": 7, "reason": "tired"}),
-    _notification("mcpd/hello", {"surface": "category", "profile": "default", "lazy": True, "session": "k"}),
-    _request("resources/read", {"uri": "file:///etc/passwd"}),
-    {"jsonrpc": "2.0", "id": 1, "result": {"roots": []}},
-    {"jsonrpc": "2.0", "id": 1, "error": {"code": -32601, "message": "no"}},
-)
+FROM_CLIENTS: tuple[dict[str, Any], ...] = tuple(rows_of(Path(__file__), "from_clients"))
 """What clients say, of every kind that a session tells apart."""
 
-_CONTENT = {"content": [{"type": "text", "text": 'Grüße 🙂 \\ "quoted"'}], "isError": False}
 
-FROM_SERVERS: tuple[dict[str, Any], ...] = (
-    {"jsonrpc": "2.0", "id": UID, "result": {**_CONTENT, "structuredContent": {"a": [1, {"b": None}]}}},
-    {"jsonrpc": "2.0", "id": UID, "result": _CONTENT},
-    {"jsonrpc": "2.0", "id": str(UID), "result": {"content": []}},
-    {"jsonrpc": "2.0", "id": UID, "error": {"code": -32000, "message": "no", "data": {"why": ["é"]}}},
-    {"jsonrpc": "2.0", "id": UID + 1, "result": {"content": []}},
-    _notification(
-        "notifications/progress", {"progressToken": UID, "progress": 0.5, "total": 1, "message": "…"}
-    ),
-    _notification("notifications/message", {"level": "info", "data": "text", "logger": "a"}),
-    _request("ping", request_id="srv-1"),
-    _request("sampling/createMessage", {"messages": [], "maxTokens": 1}, 12),
-    _request("roots/list", None, 13),
-    _notification("notifications/cancelled", {"requestId": 12}),
-)
+FROM_SERVERS: tuple[dict[str, Any], ...] = tuple(rows_of(Path(__file__), "from_servers"))
 """What servers say while a call is in flight."""
 
 
 PASSWORD = "a-password-in-the-file"
 """Stands in configurations where values are secret: in an environment, a header, a URL."""
 
-CONFIGS: tuple[dict[str, Any], ...] = (
-    {
-        "mcpServers": {
-            "git": {
-                "command": "git-mcp",
-                "args": ["--token", "${TOKEN:-none}"],
-                "env": {"A": "${TOKEN:-none}", "B": PASSWORD},
-            },
-            "web": {"url": f"https://u:{PASSWORD}@example.org/mcp?k=${{TOKEN}}", "headers": {"X": PASSWORD}},
-            "ws": {"type": "ws", "url": "ws://localhost/${EMPTY}", "limits": {"inFlight": 2}},
-        },
-        "categories": {"c": {"description": "d", "server": "git", "tools": {"includeNames": ["git_*", "log"]}}},
-        "profiles": {"p": {"surface": "full", "categories": ["c"]}},
-    },
-    {
-        "mcpServers": {"a": {"command": "${file:secret}", "env": {"K": PASSWORD}, "enabled": False}},
-        "limits": {},
-    },
-    {"$schema": "x", "mcpServers": {"a": {"url": "unix:///tmp/x", "restart": {"cap": 5}, "start": "lazy"}}},
-)
+CONFIGS: tuple[dict[str, Any], ...] = tuple(rows_of(Path(__file__), "configurations"))
 """Configurations with everything that the reader does something about."""
 
 
@@ -162,39 +88,13 @@ def written(message: object, rng: Random) -> bytes:
 
 # --- of a message's values ----------------------------------------------------------------------------------
 
-_IDS = (
-    *("null", "0", "-0", "-1", "1.0", "1.5", "1e3", "1E400", "true", "false", "[]", "[7]", "{}", '{"id":7}'),
-    *('""', '"7"', '" "', '"\\u0000"', '"\\ud83d\\ude42"', '"\\ud800"', '"a\\"b"', '"' + "i" * 5000 + '"'),
-    *(
-        "9007199254740993",
-        "9223372036854775808",
-        "18446744073709551616",
-        "9" * 400,
-        "1" * 5000,
-        "007",
-        "+7",
-        "0x7",
-    ),
-)
-_WRONG = (
-    *("null", "true", "0", "1.5", "1e400", '""', '"text"', "[]", "[{}]", "{}", '{"id":8,"method":"m"}'),
-    *('"2.0"', "2.0", '"1.0"', '"2.00"', '"tools/call"', '"rpc.discover"', '"\\u0000"', '"\\ud800x"', '"é"'),
-)
-_NUMBERS = (
-    *("1e400", "-1e400", "1e-400", "9" * 5000, "-" + "9" * 400, "0." + "1" * 5000, "1E+5", "-0", "-0.0", "2e0"),
-    *(
-        "9223372036854775807",
-        "9223372036854775808",
-        "NaN",
-        "-NaN",
-        "Infinity",
-        "-Infinity",
-        "01",
-        "1.",
-        ".5",
-        "+1",
-    ),
-    *("0x10", "1_000", "1e", "--1", "undefined", "True", "None", "'x'", "// c", "/* */ 1", "1 /* c */"),
+_IDS: tuple[str, ...] = (*rows_of(Path(__file__), "ids"), '"' + "i" * 5000 + '"', "9" * 400, "1" * 5000)
+_WRONG: tuple[str, ...] = tuple(rows_of(Path(__file__), "wrong"))
+_NUMBERS: tuple[str, ...] = (
+    *rows_of(Path(__file__), "numbers"),
+    "9" * 5000,
+    "-" + "9" * 400,
+    "0." + "1" * 5000,
 )
 _DEPTHS = (60, 100, 124, 126, 127, 128, 130, 300, 900, 990, 1000, 1024, 2000, 20_000)
 _MEMBERS = ("jsonrpc", "id", "method", "params", "result", "error")
@@ -291,36 +191,8 @@ _OF_VALUES: tuple[Callable[[Random, dict[str, Any]], bytes], ...] = (
 
 # --- of its bytes -------------------------------------------------------------------------------------------
 
-_PIECES = (
-    *(b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe2\x82", b"\xf0\x9f", b"\x80"),
-    *(
-        b"\xef\xbb\xbf",
-        b"\0",
-        b"\r\n",
-        b"\n",
-        b"\r",
-        b"\x0b",
-        b"\x7f",
-        b"\xc2\xa0",
-        b"\xe2\x80\xa8",
-        b"\x1b[2J",
-    ),
-    *(
-        b"\\ud800",
-        b"\\udc00",
-        b"\\u00",
-        b"\\q",
-        b"\\",
-        b'"',
-        b"{",
-        b"}",
-        b"[",
-        b"]",
-        b",",
-        b":",
-        b"/**/",
-        b"//",
-    ),
+_PIECES: tuple[bytes, ...] = tuple(
+    each.encode(errors="surrogateescape") for each in rows_of(Path(__file__), "pieces")
 )
 _ENCODINGS = ("utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-7", "latin-1")
 

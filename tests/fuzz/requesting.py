@@ -15,6 +15,7 @@ from tests.e2e.raw_http import INITIALIZE, META, MODERN, TOKEN, RawHttp, listeni
 from tests.faults.stage import resident_kib
 from tests.fuzz.mutation import FROM_CLIENTS, OF_BYTES, Malformed, one
 from tests.fuzz.talking import OWN_FAULTS, PIECES, Results
+from tests.unit.cases import rows_of
 from tests.waiting import PATIENCE, eventually
 
 if TYPE_CHECKING:
@@ -40,110 +41,14 @@ _READ = 1 << 20
 _STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) [^\r\n]*\r\n(?:[!-9;-~]+: ?[^\r\n\0]*\r\n)*\r\n")
 
 _HEADERS = (
-    *("Content-Length: 0", "Content-Length: 5", "Content-Length: 99999999999", "Content-Length: -1"),
-    *(
-        "Content-Length: 1e3",
-        "Content-Length: 0x10",
-        "Content-Length: 5, 5",
-        "Content-Length:",
-        "Content-Length: +1",
-    ),
-    *("Transfer-Encoding: chunked", "Transfer-Encoding: gzip, chunked", "Transfer-Encoding: identity"),
-    *(
-        "Transfer-Encoding : chunked",
-        "Transfer-Encoding: xchunked",
-        "transfer-encoding:\tchunked",
-        "TE: trailers",
-    ),
-    *("Expect: 100-continue", "Expect: 200-maybe", "Connection: close", "Connection: keep-alive, upgrade"),
-    *(
-        "Upgrade: websocket",
-        "Upgrade: h2c",
-        "HTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA",
-        "Content-Encoding: gzip",
-    ),
-    *(
-        "Content-Encoding: br, identity",
-        "Host: evil.example",
-        "Host:",
-        "Origin: null",
-        "Origin: https://evil.example",
-    ),
-    *(
-        "Authorization: Bearer x",
-        "Authorization: Basic Og==",
-        "Authorization:",
-        "Mcp-Session-Id: x",
-        "Mcp-Session-Id:",
-    ),
-    *(
-        "Last-Event-ID: 1-1",
-        "Last-Event-ID: -",
-        "Last-Event-ID: 0-99",
-        "Mcpd-Session: a/../b",
-        "Mcpd-Session: k",
-    ),
-    *("MCP-Protocol-Version: 2026-07-28", "MCP-Protocol-Version: 1999-01-01", "Mcp-Method: tools/call"),
-    *("Mcp-Name: =?base64?/w==?=", "Mcp-Name: =?base64?", "Accept: */*", "Accept: text/html", "Accept:"),
-    *(
-        "Content-Type: text/plain",
-        "X-Forwarded-For: 1.2.3.4, unknown",
-        "Range: bytes=0-",
-        "Cookie: " + "a" * 8000,
-    ),
-    *("X: " + "x" * 17_000, "\r\n".join(f"X{n}: {n}" for n in range(1000)), " folded", "\tfolded", ": no name"),
-    *("no colon", "X\0: y", "X: \0", "X: \x1b[2J", "X: \xe9", "\xe9: y", "(: y", "Sec-WebSocket-Key: x"),
+    *rows_of(Path(__file__), "headers"),
+    "Cookie: " + "a" * 8000,
+    "X: " + "x" * 17_000,
+    "\r\n".join(f"X{n}: {n}" for n in range(1000)),
 )
-_TARGETS = (
-    *(
-        "/",
-        "*",
-        "//mcp",
-        "/mcp/",
-        "/mcp//",
-        "/mcp/..",
-        "/mcp/%2e%2e/metrics",
-        "/mcp/%00",
-        "/mcp/%ff",
-        "/mcp/default",
-    ),
-    *(
-        "/mcp/default/full",
-        "/mcp/nobody",
-        "/mcp/a/b/c",
-        "http://localhost/mcp",
-        "http://evil.example/mcp",
-        "http://",
-    ),
-    *(
-        "/ws",
-        "/metrics",
-        "/healthz",
-        "/readyz",
-        "/mcp?token=x",
-        "/mcp#x",
-        "mcp",
-        "/" + "a" * 9000,
-        "/mcp\x7f",
-        "",
-    ),
-)
-_METHODS = (
-    "GET",
-    "HEAD",
-    "POST",
-    "PUT",
-    "DELETE",
-    "OPTIONS",
-    "PATCH",
-    "TRACE",
-    "CONNECT",
-    "post",
-    "",
-    "G\0T",
-    "PRI",
-)
-_VERSIONS = ("HTTP/1.0", "HTTP/1.1", "HTTP/2.0", "HTTP/0.9", "HTTP/11", "HTTP/1.", "http/1.1", "", "HTTP/1.1 x")
+_TARGETS = (*rows_of(Path(__file__), "targets"), "/" + "a" * 9000)
+_METHODS = tuple(rows_of(Path(__file__), "methods"))
+_VERSIONS = tuple(rows_of(Path(__file__), "versions"))
 
 
 class Requests:

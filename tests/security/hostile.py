@@ -8,6 +8,7 @@ from typing import Any
 from daemon.counting.measures import NOISE_CHARACTERS, STDERR_LINE
 from tests.pages import Page
 from tests.scripted_server import command, tool
+from tests.unit.cases import rows_of
 
 HIDDEN = "\u202e\u200b\x1b[2J\x9b\ue000\u2066\ufeff\U000e0041\ufe00\ufe01\u00ad\u061c\ufff9"
 """Bidirectional controls, zero width, ANSI, private use, tags, a run of selectors, soft hyphen, annotations."""
@@ -40,33 +41,13 @@ SLY_TOOL = tool(
 )
 """Hidden characters in every member of a definition that a model is shown."""
 
-NAMES = ["../../etc/passwd", "/etc/passwd", "CON", "con.txt", "a/b", "-rf", "$(id)", "plain", ".", "x" * 128]
+NAMES = [*rows_of(Path(__file__), "names"), "x" * 128]
 """Names that would do harm as a path or a command, and are only names here."""
 
 BAD_NAMES = ["nul\x00l", "x" * 300, "a\u202eb", "a\u200bb", "line\nend", "a\x1b[2J", "a\ufe0fb", "\u3164", ""]
 """Names that nobody may be shown."""
 
-SECRETS = {
-    "env": "canary-env-7f3a1c",
-    "variable": "canary-variable-91bc",
-    "header": "canary-header-55d0e2",
-    "bearer": "canaryBearer00a8c4",
-    "user": "canary-user-c0ffee",
-    "password": "canary-password-d00d",
-    "query": "canary-query-beef42",
-    "nested": "canary-nested-4b1d",
-    "argument": "canary-argument-0a0a",
-    "odd": 'canary odd/+ "é" 3c',
-    "go": "canary&go<key>'4d",
-    "path": "canary0path1f2e3d4c5b6a",
-    "literal": "canary-literal-8d7e",
-    "default": "canary-default-6b5c",
-    "basic": "canary-basic-3f2e",
-    "phrase": "canary horse battery",
-    "authorised": "canary-authorised-71c4",
-    "connection": "canary-connection-2e9b",
-    "number": "907135428816",
-}
+SECRETS = dict(rows_of(Path(__file__), "secrets"))
 """Each in another place of the configuration."""
 
 VARIABLES = {"CANARY_VARIABLE": SECRETS["variable"], "CANARY_ARGUMENT": SECRETS["argument"]}

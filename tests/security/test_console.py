@@ -4,6 +4,7 @@ import contextlib
 import json
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from daemon.clients.doors.http.local import MAX_STRANGERS
 from daemon.console.access import HEADERS
 from tests.e2e.harness import Daemon, free_port, scripted, serving
 from tests.security.surfing import PAGES, Surfer
+from tests.unit.cases import rows_of
 
 SITE = "https://app.example"
 """A page that may use MCP here."""
@@ -184,17 +186,7 @@ def test_every_response_says_that_nobody_frames_keeps_or_guesses_it(served: Daem
         assert {name: headers.get(name) for name in HEADERS} == HEADERS, path
 
 
-FORGED: dict[str, dict[str, str]] = {
-    "no origin": {"origin": "", "sec-fetch-site": ""},
-    "another origin": {"origin": "http://127.0.0.1:1"},
-    "an opaque origin": {"origin": "null"},
-    "same site": {"sec-fetch-site": "same-site"},
-    "cross site": {"sec-fetch-site": "cross-site"},
-    "no site and no origin": {"origin": "", "sec-fetch-site": "none"},
-    "another type": {"content-type": "text/plain"},
-    "JSON": {"content-type": "application/json"},
-    "no type": {"content-type": ""},
-}
+FORGED: dict[str, dict[str, str]] = dict(rows_of(Path(__file__), "forged"))
 
 
 def test_a_form_that_no_page_of_the_session_has_sent_does_nothing(alone: Daemon) -> None:
@@ -265,18 +257,7 @@ def _until_data(surfer: Surfer, page: str) -> Iterator[str]:
             return
 
 
-TARGETS = (
-    *(
-        "/ui/calls?page=NINES",
-        "/ui/tools?server=git&page=NINES",
-        "/ui/savings?span=NINES",
-        "/ui/tools?q=NINES%20",
-    ),
-    *("/ui/calls?server=%00&session=%00", "/ui/sessions/%00", "/ui/sessions/%23999999999999999999999"),
-    *("/ui/sessions/%23NINES", "/ui/servers/%FF%FE", "/ui/tools/git/%ED%A0%80", "/ui/live?at=%00&since=%00"),
-    *("/ui/live?at=/ui/servers/%00", "/ui/live?at=/ui&since=NINES"),
-    "/ui?" + "&".join(f"a{number}=1" for number in range(101)),
-)
+TARGETS = (*rows_of(Path(__file__), "targets"), "/ui?" + "&".join(f"a{number}=1" for number in range(101)))
 
 
 def test_no_address_is_a_fault(alone: Daemon) -> None:

@@ -28,6 +28,7 @@ from tests.e2e.harness import free_port, scripted, started
 from tests.faults.stage import is_alive
 from tests.pages import Page, at_work
 from tests.security.unprivileged import DROP, USER, Unprivileged, interpreter
+from tests.unit.cases import rows_of
 from tests.waiting import eventually
 
 SOURCE = (Path(__file__).parent / "ways_out.py").read_text(encoding="utf-8")
@@ -37,99 +38,33 @@ WRITTEN = "written-by-a-server"
 CONFINED = ("home", "strict", "listed")
 FREE = "off"
 
-SECRETS = (
-    *(".ssh/id_ed25519", ".ssh/config", ".gnupg/private-keys-v1.d/key", ".password-store/mail.gpg"),
-    *(".aws/credentials", ".config/gcloud/credentials.db", ".azure/msal_token_cache.json", ".kube/config"),
-    *(".docker/config.json", ".config/gh/hosts.yml", ".netrc", ".npmrc", ".pypirc", ".git-credentials"),
-    *(".config/git/credentials", ".cargo/credentials.toml", ".vault-token", ".pgpass", ".my.cnf"),
-    *(".terraform.d/credentials.tfrc.json", ".config/rclone/rclone.conf", ".config/op/config"),
-    *(".bash_history", ".zsh_history", ".python_history", ".node_repl_history"),
-    *(".mozilla/firefox/a.default/logins.json", ".config/google-chrome/Default/Cookies"),
-    *(".config/chromium/Default/Login Data", ".config/BraveSoftware/Brave-Browser/Default/Cookies"),
-    *(".local/share/keyrings/login.keyring", ".local/share/kwalletd/kdewallet.kwl"),
-    *(".config/Claude/claude_desktop_config.json", ".claude.json", ".claude/.credentials.json"),
-    *(".cursor/mcp.json", ".config/Code/User/mcp.json", ".codex/config.toml", ".codex/auth.json"),
-    *(".gemini/settings.json", ".config/mcpd/mcpd.json", ".config/mcpd/env", ".config/mcpd/secrets/TOKEN"),
-)
+SECRETS = tuple(rows_of(Path(__file__), "secrets"))
 """Files below the home directory that are none of a server's business."""
 
-LATE = (".m2/settings.xml", ".config/hub", ".gem/credentials", ".config/azure/token", ".azure/late.json")
+LATE = tuple(rows_of(Path(__file__), "late"))
 """Such files that appear only when the servers are running already."""
 
-REPLACED = (".netrc", ".claude.json", ".config/gh/hosts.yml", ".npmrc")
+REPLACED = tuple(rows_of(Path(__file__), "replaced"))
 """Files that an editor then writes as another file under the same name."""
 
-PLACES = (
-    *("{home}/.bashrc", "{home}/.profile", "{home}/.zshenv", "{home}/.ssh/authorized_keys", "{home}/new"),
-    *("{home}/.config/autostart/x.desktop", "{home}/.config/systemd/user/x.service", "{home}/.gitconfig"),
-    *("{home}/.local/bin/ls", "{home}/.npm/_cacache/x", "{home}/.cache/uv/x", "{home}/.cache/pip/x"),
-    *("{home}/.local/share/mcpd/servers/sibling/x", "{home}/.config/environment.d/x.conf"),
-    *(
-        "{home}/.config/mcpd/mcpd.json",
-        "{directory}/mcpd.json",
-        "{directory}/mcpd/x",
-        "{directory}/state/mcpd/x",
-    ),
-    *("{directory}/x", "{tmp}/x", "/dev/shm/mcpd-{canary}", "/var/tmp/mcpd-{canary}", "/tmp/mcpd-{canary}"),
-)
+PLACES = tuple(rows_of(Path(__file__), "places"))
 """Places outside where the user may write, and a server may not."""
 
-FORBIDDEN = (
-    *("/etc/cron.d/mcpd-x", "/etc/profile.d/mcpd-x.sh", "/usr/local/bin/mcpd-x", "/var/spool/cron/mcpd-x"),
-    *("/etc/ld.so.preload", "/lib/mcpd-x", "/root/mcpd-x", "/opt/mcpd-x", "/srv/mcpd-x", "/mcpd-x"),
-)
+FORBIDDEN = tuple(rows_of(Path(__file__), "forbidden"))
 """Places where only root may write."""
 
-SOCKETS = (
-    *("{directory}/mcpd/mcpd.sock", "{directory}/mcpd/control.sock", "{directory}/docker.sock"),
-    *("{directory}/bus", "{directory}/systemd/private", "{directory}/gnupg/S.gpg-agent"),
-    *("{directory}/wayland-0", "{directory}/keyring/control", "{home}/.gnupg/S.gpg-agent"),
-    *("{home}/.docker/run/docker.sock", "{tmp}/ssh-agent", "@{canary}", "@/tmp/.X11-unix/{canary}"),
-)
+SOCKETS = tuple(rows_of(Path(__file__), "sockets"))
 
 OURS = {"mcpd.sock", "control.sock"}
 """Sockets of the daemon's, at which it turns servers away itself."""
 
-ADDRESSES = (
-    *("127.0.0.1", "127.1", "2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1", "017700000001", "0.0.0.0", "0"),
-    *("[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[::127.0.0.1]", "127.0.0.1.", "127%2e0%2e0%2e1"),
-    *("127\xe3\x80\x820\xe3\x80\x820\xe3\x80\x821", "allowed.invalid@127.0.0.1", "[::1%lo]"),
-)
+ADDRESSES = tuple(rows_of(Path(__file__), "addresses"))
 """The host itself, as a proxy may be told of it."""
 
-PRIVATE = (
-    *("10.0.0.1", "172.16.0.1", "192.168.0.1", "100.64.0.1", "169.254.169.254", "[fd00:ec2::254]", "[fe80::1]"),
-    *("[64:ff9b::a9fe:a9fe]", "[2002:a9fe:a9fe::]", "2852039166", "224.0.0.1", "255.255.255.255", "8.8.8.8"),
-)
+PRIVATE = tuple(rows_of(Path(__file__), "private"))
 """Addresses that no name has been asked for: private, of metadata, and even a public one."""
 
-REQUESTS = {
-    "another host": "GET http://127.0.0.1:{port}/ HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n",
-    "a virtual host": "GET http://localhost:{port}/ HTTP/1.1\r\nHost: internal\r\n\r\n",
-    "two hosts": "GET http://localhost:{port}/ HTTP/1.1\r\nHost: localhost:{port}\r\nHost: internal\r\n\r\n",
-    "no absolute form": "GET / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n",
-    "no scheme": "GET //127.0.0.1:{port}/ HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    "a user": "GET http://localhost@127.0.0.1:{port}/ HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    "a backslash": "GET http://127.0.0.1:{port}\\@localhost/ HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    "a fragment": "GET http://127.0.0.1:{port}#@localhost/ HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    "a tab": "GET http://127.0.0.1:{port}/\thttp://localhost/ HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    "a line feed": "GET http://localhost:{port}/ HTTP/1.1\nHost: internal\n\n",
-    "a second request": "GET http://localhost:{port}/ HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    "GET / HTTP/1.1\r\nHost: internal\r\n\r\n",
-    "a smuggled request": "POST http://localhost:{port}/ HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n"
-    "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET / HTTP/1.1\r\nHost: internal\r\n\r\n",
-    "a folded header": "GET http://localhost:{port}/ HTTP/1.1\r\nX: y\r\n Z: y\r\nHost: internal\r\n\r\n",
-    "a header in the path": "GET http://localhost:{port}/\rHost:internal HTTP/1.1\r\nHost: internal\r\n\r\n",
-    "a header in the target": "CONNECT 127.0.0.1:{port}\r\nHost: localhost HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    "CONNECT with another host": "CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n",
-    "CONNECT with a path": "CONNECT http://127.0.0.1:{port}/ HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n",
-    "CONNECT with two ports": "CONNECT localhost:80@127.0.0.1:{port} HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    "a NUL": "CONNECT localhost\0.127.0.0.1:{port} HTTP/1.1\r\nHost: internal\r\n\r\n",
-    "a file": "GET file://{directory}/mcpd.json HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    "ftp": "GET ftp://127.0.0.1:{port}/ HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    "TRACE": "TRACE http://127.0.0.1:{port}/ HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    "SOCKS": "\x05\x01\x00\x05\x01\x00\x01\x7f\x00\x00\x01{port}",
-}
+REQUESTS = dict(rows_of(Path(__file__), "requests"))
 """Requests to the proxy that read otherwise to one reader than to another."""
 
 World = dict[str, Any]
