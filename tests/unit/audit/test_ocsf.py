@@ -120,7 +120,7 @@ def test_each_decision_is_an_event_of_the_class(decision: Decision) -> None:
 
 
 @cases("decision", "members", "status", "action")
-def test_status_and_action_tell_it(decision: str, members: dict[str, Any], status: int, action: int) -> None:
+def test_a_status_tells_a_refusal(decision: str, members: dict[str, Any], status: int, action: int) -> None:
     made = event(stored(record(2, Decision(decision), **members)))
     assert (made["status_id"], made["action_id"]) == (status, action)
 

@@ -197,7 +197,7 @@ async def test_nothing_to_take_out_changes_nothing(tmp_path: Path) -> None:
 
 
 @cases("tool", "text", "error", "reason")
-async def test_a_wrong_text_is_refused(tmp_path: Path, tool: str, text: str, error: str, reason: str) -> None:
+async def test_what_is_wrong_is_refused(tmp_path: Path, tool: str, text: str, error: str, reason: str) -> None:
     with pytest.raises(McpdError, match=reason) as refused:
         await Daemon(tmp_path).describe(tool, text)
     assert type(refused.value).__name__ == error

@@ -11,7 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from daemon.audit.audit_log import Audit, Chain
+from daemon.audit.audit_log import Audit, Chain, _nowhere
 from daemon.audit.record import ChainHead
 from daemon.causes import Cause, Reason
 from daemon.config.config_model import Summaries
@@ -566,10 +566,6 @@ async def test_only_the_last_hours_are_told() -> None:
     told: Any = await news.lately(context)
     assert told["seconds"] == news.LATELY_SECONDS
     assert list(told["servers"]) == ["alpha"]
-
-
-async def _nowhere(_head: ChainHead) -> None:
-    """Copy a head to no place."""
 
 
 @pytest.mark.parametrize(("where", "chains"), [("/var/lib/m.db", ["a", "b"]), ("postgresql://db", ["b"])])

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from daemon.audit.audit_log import Audit
+from daemon.audit.audit_log import Audit, _nowhere
 from daemon.audit.record import AuditRecord, Decision
 from daemon.config.tuning import AuditKeys
 from daemon.console.pages import activity_pages
@@ -23,14 +23,10 @@ from tests.unit.operators.stage import operator_context
 FILE = "2026-11-27.jsonl"
 
 
-async def _kept(_head: object) -> None:
-    """Copy a head to no place."""
-
-
 def context_of(root: Path, *records: AuditRecord) -> OperatorContext:
     """A daemon with these records."""
     written(root, {FILE: lines_of([began(), *records])})
-    return msgspec.structs.replace(operator_context(Stage()), audit=Audit(root, AuditKeys(), "life", _kept))
+    return msgspec.structs.replace(operator_context(Stage()), audit=Audit(root, AuditKeys(), "life", _nowhere))
 
 
 def seqs(values: Mapping[str, Any]) -> list[int]:
