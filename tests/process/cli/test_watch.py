@@ -137,9 +137,10 @@ def test_a_dumb_terminal_is_written_to_as_a_file_is(daemon: FakeControl) -> None
     assert b"\x1b" not in screen.written
 
 
-def test_a_fault_of_ours_gives_the_terminal_back(daemon: FakeControl) -> None:
+@pytest.mark.parametrize("words", [[], ["server-00"]], ids=["drawing", "asking"])
+def test_a_fault_of_ours_gives_the_terminal_back(daemon: FakeControl, words: list[str]) -> None:
     daemon.answers["status"] = {**status_of(MANY), "servers": 5}
-    with watching(daemon) as screen:
+    with watching(daemon, *words) as screen:
         assert screen.wait() == 1
     assert b"\x1b[?1049l" in screen.written
     assert b"Traceback" in screen.written

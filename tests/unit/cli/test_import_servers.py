@@ -25,6 +25,7 @@ from tests.unit.cli.conftest import Captured, Controls, Users
 from tests.unit.cli.users import Terminal, config_of
 from tests.unit.setup.clients.test_found import BROKEN, digest
 from tests.unit.setup.clients.test_importing import planned_and_found
+from tests.unit.setup.machines import machine
 
 SECRETS = ("bk-7Qm2xV9bT4Zr8Lw1", "nt-4hT8kQ2mZx9Vb1Rs", "ghx-9Kd3mP7wQ2vT5zXb")
 
@@ -299,6 +300,22 @@ def test_a_service_is_offered_for_the_default_socket_only(monkeypatch: pytest.Mo
 
 
 # --- which clients are meant and are here, and what is said of changes ---------------------------------------
+
+
+def test_a_client_is_here_if_a_file_a_directory_or_a_program_of_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "claude").touch(mode=0o755)
+    here = machine(tmp_path, "cursor")
+    (here.home / ".lmstudio").mkdir()
+    monkeypatch.setenv("PATH", str(programs))
+    assert {name for name, program in PROGRAMS.items() if program.is_on(here)} == {
+        "claude-code",
+        "cursor",
+        "lmstudio",
+    }
 
 
 def test_what_was_done_is_said_in_one_line_and_what_stays_in_another(tmp_path: Path) -> None:

@@ -165,8 +165,13 @@ def test_a_server_is_as_bad_as_its_worst_instance() -> None:
     assert WatchChoices(order="state").shown(servers) == ["b", "a"]
 
 
-def test_what_is_typed_into_a_filter_is_no_command_and_has_a_bound() -> None:
-    assert pressed("/", *"FAI").shown(SERVERS) == ["mail"]
+def test_a_filter_is_kept_until_escape_and_what_is_typed_into_it_is_no_command_and_has_a_bound() -> None:
+    choices = pressed("/", *"FAI", "enter")
+    assert (choices.typing, choices.shown(SERVERS)) == (False, ["mail"])
+    choices.press("escape", SERVERS)
+    assert (choices.text, choices.left) == ("", False), "the filter goes first"
+    choices.press("escape", SERVERS)
+    assert choices.left
     choices = pressed("/", *"X", "backspace", *"qs?", "up", "\t")
     assert (choices.text, choices.left, choices.page) == ("qs?", False, WatchPage.TABLE)
     choices.press("escape", SERVERS)

@@ -53,6 +53,7 @@ def test_a_sentence_begins_with_whom_it_happened_to_and_every_kind_has_words_wha
     assert sentence(Event(kind=K.STARTED, server="git", run=1)) == "git: run 1 begins"
     assert sentence(Event(kind=K.STARTED, server="git", instance="git#2", run=1)) == "git#2: run 1 begins"
     assert sentence(Event(kind=K.SESSION_ENDED, session="#4")) == "session #4: the client left"
+    assert all(kind == kind.lower().replace("_", "-") for kind in EventKind)
     assert all(phrase(Event(kind=kind)) for kind in EventKind if kind is not K.LISTS_CHANGED)
     odd: dict[str, Detail] = {"seconds": "x", "tools": 7, "renamed": ["a"], "stderr": 1, "count": None}
     assert all(isinstance(phrase(Event(kind=kind, details=odd)), str) for kind in EventKind)

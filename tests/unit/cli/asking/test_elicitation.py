@@ -146,9 +146,11 @@ def test_a_value_is_shown_as_it_is_typed(one: list[Any], value: object, text: st
     assert shown(made(*one), value) == text
 
 
-def test_a_format_and_bounds_are_told_together_and_an_uncheckable_pattern_is_left_to_the_server() -> None:
+def test_formats_and_bounds_are_told_together_only_choices_fit_and_an_uncheckable_pattern_is_left_out() -> None:
     assert wanted(field("string", format="email", maxLength=9)) == "an e-mail address, at most 9 characters"
     assert wanted(field("integer", minimum=0, maximum=0)) == "a whole number, 0 to 0"
+    assert not any(fits(field("choices", "a", "b"), value) for value in (["x"], ["a", "a"], "a", [1]))
+    assert not any(fits(field("choice", "b"), value) for value in (["b"], "a", 1))
     (odd,) = fields_of({"properties": {"a": {"type": "string", "pattern": "(?=a)a", "maxLength": 3}}})
     assert odd.schema == {"maxLength": 3}
 
