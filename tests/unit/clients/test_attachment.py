@@ -334,25 +334,6 @@ async def test_the_requests_that_wait_are_bounded(stage: Stage, nursery: trio.Nu
     stage.memory.open.set()
 
 
-async def test_it_hears_of_every_change_until_it_leaves(stage: Stage, nursery: trio.Nursery) -> None:
-    heard: list[int] = []
-    it = attachments(stage, nursery, lambda: heard.append(1))
-    asked = await present(it, "k")
-    other = attachments(stage, nursery)
-    shared = await present(other, "k")
-    assert shared.state is asked.state
-    tools = [(each, 1) for each in (stage.catalog.value.servers["alpha"].tools or {}).values()]
-    stage.sessions.load(shared.state, tools[:1], source=Source.MANUAL)
-    assert heard == [1]
-    assert it.loaded == 1
-    it.leave()
-    stage.sessions.load(shared.state, tools[1:], source=Source.MANUAL)
-    assert heard == [1]
-    assert list(stage.sessions.named) == ["k"]
-    other.leave()
-    assert list(stage.sessions.named) == []
-
-
 async def test_a_session_with_a_call_in_flight_does_not_make_room(stage: Stage, nursery: trio.Nursery) -> None:
     """What the call loads in the end must not be put into a session that was left, beside a new one."""
     busy: list[Attachment] = []
@@ -506,18 +487,3 @@ async def test_a_bridge_names_the_session_of_all_requests_and_a_request_its_own(
     assert it.key_of({}) == "k"
     assert it.own.state.key is None
     assert it.key_of(named("other")) == "other"
-
-
-async def test_who_keeps_nothing_shares_with_those_who_are_allowed_the_same(nursery: trio.Nursery) -> None:
-    stage = Stage(profiles={"default": {"surface": "load"}})
-
-    def own(owner: str) -> Attachment:
-        return attachments(stage, nursery, who=Principal(owner=owner, keeps=False)).own
-
-    kept = attachments(stage, nursery).own
-    first = own("token ci: ")
-    first.links["made:up"] = "alpha"
-    assert (kept.view().auto_load, first.view().auto_load) == (False, True)
-    assert first.view().offer is kept.view().offer
-    links = [own("token ci: ").links, own("token other: ").links, kept.links]
-    assert links == [{"made:up": "alpha"}, {}, {}]

@@ -152,15 +152,6 @@ async def test_a_call_that_mcpd_fails_on_after_it_was_sent(
     assert (await client.get())["error"]["message"] == "Internal error: ZeroDivisionError"
 
 
-async def test_records_keep_no_arguments_of_calls(stage: Stage, guest: Guest) -> None:
-    await guest.client.call("alpha", "echo", {"text": "x" * 5000})
-    stage.answer(await stage.alpha.wait_sent())
-    await guest.client.get()
-    await records(stage)
-    # It is written in an unusual form, so that each such call is decided anew.
-    assert guest.session._connection.dispatch.calls.recorded == {}
-
-
 async def test_a_parked_call_whose_client_never_comes_back(stage: Stage, client: Client) -> None:
     await client.call("alpha", "echo", {}, _meta=META)
     asks(stage, await stage.alpha.wait_sent())
@@ -184,15 +175,6 @@ async def test_a_cut_shows_no_half_of_a_secret(tmp_path: Path, nursery: trio.Nur
     await client.get()
     (found,) = await records(stage)
     assert "correct" not in found["arguments"]
-
-
-async def test_a_sent_call_whose_place_another_request_takes(stage: Stage, guest: Guest) -> None:
-    """As when the task of a call asks for input: its client may never come back."""
-    await guest.client.call("alpha", "echo", {})
-    await stage.alpha.wait_sent()
-    calls = guest.session._connection.dispatch.calls
-    calls.interrupt(calls.open[b"1"], b"{}")
-    assert [(each["decision"], each["outcome"]) for each in await records(stage)] == [("sent", "ok")]
 
 
 async def answered(stage: Stage, guest: Guest, number: int) -> None:

@@ -14,7 +14,6 @@ from daemon.catalog.loaded import Loaded, SessionRecord, Source
 from daemon.clients.dispatch import MAX_RETURNS
 from daemon.facts import Configured, Switched
 from daemon.protocol import SESSION_KEY
-from daemon.states import ServerState
 from daemon.surfaces.full import FullSurface
 from daemon.surfaces.surface import Action, Forward, View
 from daemon.wire.link import LINES_PER_TURN
@@ -353,23 +352,6 @@ async def test_where_loading_is_off_no_session_is_recalled(
     assert stage.memory.recalls == 0
 
 
-async def test_a_tool_that_becomes_invalid_leaves_the_list_and_that_is_announced(nursery: trio.Nursery) -> None:
-    stage = stage_of("load")
-    client = await stage.client(nursery)
-    await client.ask("initialize", {"protocolVersion": "2025-11-25"}, request_id=9)
-    await answer_to(client, 9)
-    await describe(client, "load")
-    await client.ask("tools/list", request_id=3)
-    assert len((await answer_to(client, 3))["result"]["tools"]) == 3
-    stage.becomes("alpha", ServerState.READY)
-    stage.lists("alpha", CHANGED, "add")
-    await trio.testing.wait_all_tasks_blocked()
-    await client.ask("ping", request_id="p")
-    assert await heard_until(client, "p") == ["notifications/tools/list_changed"]
-    await client.ask("tools/list", request_id=4)
-    assert len((await answer_to(client, 4))["result"]["tools"]) == 2
-
-
 async def test_a_call_that_leaves_a_line_after_its_client_harms_nobody(stage: Stage, guest: Guest) -> None:
     await call(guest.client, "full")
     sent = await stage.alpha.wait_sent()
@@ -422,19 +404,6 @@ async def comes_and_goes(stage: Stage, nursery: trio.Nursery, surface: str) -> N
     await describe(first, surface)
     first.close()
     await trio.testing.wait_all_tasks_blocked()
-
-
-@pytest.mark.parametrize("surface", SURFACES)
-async def test_what_a_session_was_shown_is_known_when_it_comes_back(
-    stage: Stage, nursery: trio.Nursery, surface: str
-) -> None:
-    await comes_and_goes(stage, nursery, surface)
-    stage.lists("alpha", CHANGED, "add")
-    second = await stage.client(nursery)
-    await second.send(HELLO)
-    await call(second, surface)
-    assert error_of(await answer_to(second, 2))["code"] == "ToolChanged"
-    assert not stage.alpha.sent
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import mcp_types
 import msgspec
 import pytest
 import trio
@@ -17,7 +16,7 @@ from daemon.clients import input_required
 from daemon.clients.asking import MAX_ASKED, MAX_COMPARED
 from daemon.clients.client import Principal
 from daemon.clients.kept_results import KeptResults
-from daemon.errors import UpstreamLost, UpstreamUnavailable
+from daemon.errors import UpstreamUnavailable
 from daemon.model import Kind
 from daemon.protocol import CAPABILITIES_KEY, SESSION_KEY
 from daemon.surfaces.surface import Forward
@@ -370,14 +369,6 @@ async def test_an_answer_that_comes_while_its_call_is_parked_waits(call: Parked)
     assert [note[3] for note in call.stage.log.notes] == ["ok"]
 
 
-async def test_a_client_is_told_of_a_server_that_went_while_its_call_was_parked(call: Parked) -> None:
-    call.request.withdraw("the connection was closed")
-    call.stage.lose(call.sent, UpstreamLost("gone"))
-    await call.goes_on()
-    assert error_of(await call.client.get())["code"] == "UpstreamLost"
-    assert not call.told.count
-
-
 async def test_a_server_may_take_back_what_it_has_asked(call: Parked) -> None:
     call.request.withdraw("the server has cancelled it")
     await call.goes_on()
@@ -520,16 +511,6 @@ async def test_there_are_so_many_of_a_client_of_a_server_and_in_all() -> None:
     states.give(Waits(held=input_required.MAX_HELD_BYTES - 10))
     assert states.may_hold(10)
     assert not states.may_hold(11)
-
-
-def test_what_is_written_is_valid_for_the_sdk() -> None:
-    requests = {
-        "a": PeerRequest("elicitation/create", raw(QUESTION), Told()),
-        "b": PeerRequest("roots/list", None, Told()),
-    }
-    found = mcp_types.InputRequiredResult.model_validate_json(input_required.asking_result(requests, "s"))
-    assert set(found.input_requests or ()) == {"a", "b"}
-    assert found.request_state == "s"
 
 
 @cases("method", "response", "good")

@@ -98,16 +98,6 @@ async def test_what_no_user_is_to_see_ends_the_call(nursery: trio.Nursery, moder
     ]
 
 
-@pytest.mark.parametrize("method", ANSWERS)
-async def test_everything_can_be_asked_at_once(stage: Stage, client: Client, method: str) -> None:
-    needs(stage, await called(stage, client), {"a": method, **{key: key for key in ANSWERS}})
-    asked = [await client.get() for _ in range(1 + len(ANSWERS))]
-    for message in reversed(asked):
-        await client.send({"jsonrpc": "2.0", "id": message["id"], "result": ANSWERS[message["method"]]})
-    sent = await stage.alpha.wait_sent(2)
-    assert sent.members["inputResponses"] == {"a": ANSWERS[method], **ANSWERS}
-
-
 async def test_there_are_as_many_rounds_as_a_server_wants_up_to_a_bound(stage: Stage, client: Client) -> None:
     sent = await called(stage, client)
     for number in range(MAX_ROUNDS):
@@ -398,13 +388,6 @@ async def test_a_task_that_takes_too_long_is_cancelled(stage: Stage, client: Cli
     assert method_of(stage.alpha.sent[-1]) == ("tasks/cancel", {"taskId": "theirs"})
     # Doubled up to the server's interval: 600 s at a second apiece.
     assert len(stage.alpha.sent) == pytest.approx(600, abs=3)
-
-
-async def test_a_client_that_cancels_its_call_cancels_the_task(stage: Stage, client: Client) -> None:
-    await begun(stage, client)
-    await stage.alpha.wait_sent(2)
-    await client.tell("notifications/cancelled", {"requestId": 1})
-    assert method_of(await stage.alpha.wait_sent(3))[0] == "tasks/cancel"
 
 
 @pytest.mark.parametrize("child", [True, False])

@@ -170,6 +170,9 @@ async def test_what_changes_is_counted_kept_and_told_once(stage: Stage, nursery:
     assert told == ["told"]
     assert stage.tally.invalidations[LoadedStatus.INVALID_DISABLED] == 1
     assert stage.memory.records["k"].loaded is state.loaded
+    stage.learn(Switched(off=frozenset({ECHO, ADD})))
+    await trio.testing.wait_all_tasks_blocked()
+    assert stage.tally.invalidations[LoadedStatus.INVALID_DISABLED] == 2
     stage.learn(Switched(off=frozenset()))
     await trio.testing.wait_all_tasks_blocked()
     assert statuses(state) == ["valid", "valid"]

@@ -424,14 +424,6 @@ async def test_a_task_that_refuses_answers_is_polled_once_more(stage: Stage, cli
     assert (await client.get())["result"] == RESULT
 
 
-async def test_a_task_that_fails_after_a_retry_fails_the_retry(stage: Stage, client: Client) -> None:
-    await retried(client, await asked(stage, client))
-    tell(stage, await stage.alpha.wait_sent(3), {})
-    error = {"code": -32602, "message": "no luck"}
-    tell(stage, await stage.alpha.wait_sent(4), WORKING, status="failed", error=error)
-    assert "no luck" in error_of(await client.get())["message"]
-
-
 async def test_a_retry_goes_to_no_other_daemon(stage: Stage, guest: Guest) -> None:
     await retried(guest.client, await asked(stage, guest.client))
     await stage.alpha.wait_sent(3)

@@ -6,6 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from daemon.clients.notifications import MAX_SUBSCRIPTIONS
 from daemon.clients.requests.subscriptions import MAX_WAITING, SETTLED_SECONDS
 from daemon.model import Kind
 from daemon.wire.envelope import RemoteError
@@ -129,6 +130,15 @@ async def test_a_subscription_cancelled_before_it_is_agreed_on_is_none(client: C
     await trio.testing.wait_all_tasks_blocked()
     assert not stage.context.subscribers.resources.wished("alpha")
     assert (await client.request("ping"))["result"] == {}
+
+
+async def test_a_client_has_so_many_subscriptions_open_and_no_more(client: Client) -> None:
+    params = {"_meta": MODERN, "notifications": {"toolsListChanged": True}}
+    for number in range(MAX_SUBSCRIPTIONS):
+        acknowledged = await client.request("subscriptions/listen", params, request_id=number)
+        assert "method" in acknowledged
+    refused = await client.request("subscriptions/listen", params, request_id="more")
+    assert (refused["id"], refused["error"]["code"]) == ("more", -32600)
 
 
 # --- followed anew, when the server or the instance is no more ----------------------------------------------

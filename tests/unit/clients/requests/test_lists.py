@@ -77,14 +77,6 @@ async def test_only_so_many_lists_wait_for_servers(stage: Stage, nursery: trio.N
     assert {len(each["result"]["prompts"]) for each in answers} == {2}
 
 
-async def test_a_server_that_lists_none_is_waited_for_no_longer_than_for_tools(
-    stage: Stage, nursery: trio.Nursery, autojump_clock: object
-) -> None:
-    stage.offers("alpha", Kind.PROMPT, "known")
-    client = await stage.client(nursery)
-    assert len((await client.request("prompts/list"))["result"]["prompts"]) == 1
-
-
 def test_a_page_has_what_fits_and_one_item_at_least_and_the_end_of_a_list_is_no_fault() -> None:
     tools = (b'{"name":"a" ,  "x":1.0}', b'{"name":"b"}', b'{"name":"c"}')
     pages = [list_page(tools, *each) for each in ((None, 1), (None, 34), (None, 35), ("1", 25), ("3", 1))]

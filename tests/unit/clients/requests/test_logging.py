@@ -32,6 +32,16 @@ async def test_each_client_gets_what_its_level_takes(stage: Stage, nursery: trio
         assert (await client.request("ping"))["result"] == {}
 
 
+async def test_a_level_holds_for_servers_that_a_client_sees_later(nursery: trio.Nursery) -> None:
+    categories = {name: {"server": name} for name in ("alpha", "beta")}
+    stage = Stage(categories=categories, profiles={"default": {"categories": ["alpha"]}, "wide": {}})
+    guest, wishes = await stage.connect(nursery), stage.context.subscribers.wishes
+    await guest.client.request("logging/setLevel", {"level": "debug"})
+    assert (wishes("alpha").value.level, wishes("beta").value.level) == ("debug", None)
+    guest.session.move("wide")
+    assert wishes("beta").value.level == "debug"
+
+
 async def test_a_level_that_does_not_exist_is_refused_and_any_of_a_modern_client(nursery: trio.Nursery) -> None:
     client = await Stage().client(nursery)
     wrong: list[Any] = [{}, {"level": "loud"}, {"level": 7}, []]

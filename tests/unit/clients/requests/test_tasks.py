@@ -101,16 +101,6 @@ async def test_tasks_are_listed_as_their_servers_say_they_are(
     assert {each["taskId"]: each["status"] for each in found} == {task_id: "completed", second: "working"}
 
 
-async def test_a_task_that_was_lost_with_its_server_has_failed(stage: Stage, client: Client) -> None:
-    task_id = await task_of(stage, client)
-    stage.context.subscribers.lost("alpha")
-    stage.outbox.flush()
-    told = await client.get()
-    assert (told["method"], told["params"]["status"]) == ("notifications/tasks/status", "failed")
-    assert (await client.request("tasks/get", {"taskId": task_id}))["result"]["status"] == "failed"
-    assert "was lost" in (await client.request("tasks/result", {"taskId": task_id}))["error"]["message"]
-
-
 @pytest.mark.parametrize(
     ("support", "declared"), [("required", True), ("optional", True), ("forbidden", False), (7, False)]
 )

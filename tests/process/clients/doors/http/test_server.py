@@ -365,6 +365,8 @@ def test_if_nobody_can_be_named_it_is_told_how_to_find_out() -> None:
     """It is this process itself, which does not look for itself."""
     with bind_http("127.0.0.1:0") as taken, pytest.raises(OSError, match="as root, names what listens there"):
         bind_http(address_of(taken))
+    with pytest.raises(ValueError, match="is not ADDRESS:PORT"):
+        bind_http("127.0.0.1:65536")
 
 
 def test_a_socket_that_was_handed_over_goes_on_listening_when_our_descriptor_is_closed() -> None:
