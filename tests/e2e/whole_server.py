@@ -24,20 +24,8 @@ UNKNOWN: Json = {"x-unknown": {"kept": [1, 2.50, "\u00fc"]}}
 """A member that no specification has."""
 
 TOOLS = (
-    "echo",
-    "ask",
-    "open",
-    "sample",
-    "roots",
-    "steps",
-    "log",
-    "touch",
-    "change",
-    "link",
-    "show",
-    "trace",
-    "work",
-    "later",
+    *("echo", "ask", "open", "sample", "roots", "steps", "log", "touch", "change", "link"),
+    *("show", "trace", "work", "later"),
 )
 TRACES: Json = {
     "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",

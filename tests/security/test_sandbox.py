@@ -136,119 +136,44 @@ def reachable(world: World) -> object:
     return False
 
 
-KEY = "{home}/.ssh/id_ed25519"
+OUTSIDE = {"spoilt": spoilt, "dead": dead, "reachable": reachable}
 
-FILES = [
-    *at("read", *(f"{{home}}/{path}" for path in SECRETS)),
-    *at("read", *(f"{{home}}/{path}" for path in LATE)),
-    *at("read", "{directory}/mcpd.json", "{directory}/state/mcpd/secret", "{directory}/mcpd/secret"),
-    *at("read", "{tmp}/secret"),
-    *at("read", "{workspace}/private/secret", modes=("strict", "listed")),
-    *at("read", "{workspace}/link", "{workspace}/../.ssh/id_ed25519", "{home}/../home/.ssh/id_ed25519"),
-    *at("read", "/etc/shadow", "/dev/mem", "/proc/kcore", "/dev/kmsg", "/proc/1/environ", control=None),
-    *at("listed", "{home}/.ssh", "{home}/.gnupg", "{home}/.mozilla/firefox", "{directory}/mcpd"),
-    *at("read", "{directory}/elsewhere/file", "{home}/notes", modes=("strict",)),
-    *at("through_a_link_of_its_own", KEY, "{directory}/mcpd.json"),
-    *at("through_a_hard_link", KEY, "{directory}/mcpd.json"),
-    *at("through_the_root_of_another", KEY),
-    *at("through_its_own_root", KEY),
-    *at("by_its_handle", KEY, control=None),
-    *(Case(way=way) for way in ("descriptors_of_others", "environment_of_others", "command_lines_of_others")),
-    *(Case(way=way) for way in ("memory_of_others", "shared_memory", "message_queue")),
-    *(Case(way=way, control=None) for way in ("variables", "descriptors")),
+
+def row(way: str, *, outside: str | None = None, **members: Any) -> Case:
+    """A case of a row of the table."""
+    path = members.get("arguments", {}).get("path", "")
+    seen = _written(path) if outside == "written" else OUTSIDE.get(outside or "")
+    return Case(
+        way=way, outside=seen, **{"name": path, **members, "modes": tuple(members.get("modes", CONFINED))}
+    )
+
+
+def connecting(host: str, **more: Any) -> Case:
+    """A case in which the proxy is asked for a host by this name."""
+    asked = f"CONNECT {host}:{{port}} HTTP/1.1\r\nHost: {host}:{{port}}\r\n\r\n"
+    return Case(way="proxied", name=host, arguments={"bytes": asked}, **more)
+
+
+CASES = [
+    *at("read", *(f"{{home}}/{path}" for path in (*SECRETS, *LATE))),
+    *(row(**each) for each in rows_of(Path(__file__), "ways")),
     *writing("write", *PLACES),
     *writing("write", *FORBIDDEN, control=None),
-    *writing("write_through_a_link", "{home}/.ssh/x", "{home}/.local/x"),
-    *writing("write_in_a_race", "{home}/raced"),
-    *writing("write", "{workspace}/../beside", "{workspace}/out/x"),
-    Case(way="spoil", arguments={"path": "{home}/notes"}, outside=spoilt),
-    *(Case(way=way, arguments={"path": "{home}/.ssh"}, control=None) for way in ("remount", "unmount")),
-    *at("kernel_switch", "/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", control=None),
-    *at("kernel_switch", "/proc/sys/vm/drop_caches", "/sys/kernel/uevent_helper", control=None),
-    *at("kernel_switch", "/sys/fs/cgroup/cgroup.procs", "/sys/power/state", control=None),
-]
-
-PROCESSES = [
-    *at("unix_socket", *(path for path in SOCKETS if Path(path).name not in OURS)),
-    *at("unix_socket", *(path for path in SOCKETS if Path(path).name in OURS)),
-    Case(way="signals"),
-    Case(way="pidfds"),
-    Case(way="kill_all", control=None, outside=dead),
-    Case(way="urgency", control=None),
-]
-
-NETWORK = [
-    Case(way="tcp", arguments={"host": "127.0.0.1"}),
-    Case(way="tcp", name="IPv6", arguments={"host": "::1", "port": "{port6}"}),
-    Case(way="tcp", name="by name", arguments={"host": "localhost"}),
-    Case(way="datagram", arguments={"host": "127.0.0.1", "port": "{udp}"}),
-    Case(way="sent", name="to a name server", arguments={"host": "192.0.2.53", "port": 53}, control=None),
-    Case(way="connected", name="to a name server", arguments={"host": "192.0.2.53", "port": 53}, control=None),
-    Case(way="connected", name="metadata", arguments={"host": "169.254.169.254", "port": 80}, control=None),
-    Case(way="resolved", arguments={"host": f"{CANARY}.example.com"}, control=None),
-    Case(way="raw_socket", control=None),
-    Case(way="interface", control=None),
-    Case(way="served", outside=reachable),
-    Case(way="redirected"),
-    *(
-        Case(way="other_family", name=name, arguments={"family": family, "type": kind}, control=None)
-        for name, family, kind in (("packet", 17, 3), ("vsock", 40, 1), ("alg", 38, 5), ("bluetooth", 31, 3))
-    ),
-    *(
-        Case(
-            way="proxied",
-            name=address,
-            arguments={"bytes": f"CONNECT {address}:{{port}} HTTP/1.1\r\nHost: {address}:{{port}}\r\n\r\n"},
-            control=None,
-        )
-        for address in ADDRESSES
-    ),
+    *at("unix_socket", *SOCKETS),
+    *(connecting(address, control=None) for address in ADDRESSES),
     *(
         Case(way="proxied", name=name, arguments={"bytes": request}, control=None)
         for name, request in REQUESTS.items()
     ),
     *(
-        Case(
-            way="proxied",
-            name=host,
-            arguments={"bytes": f"CONNECT {host}:{{port}} HTTP/1.1\r\nHost: {host}:{{port}}\r\n\r\n"},
-            modes=("home", "strict"),
-            control="listed" if host == "localhost" else None,
-        )
+        connecting(host, modes=("home", "strict"), control="listed" if host == "localhost" else None)
         for host in ("localhost", "LOCALHOST.", "ip6-localhost", socket.gethostname())
     ),
     *(
         Case(way="refused_at_once", name=host, arguments={"host": host}, modes=("home", "listed"), control=None)
         for host in PRIVATE
     ),
-    Case(
-        way="refused_at_once",
-        name="a secret as a name",
-        arguments={"host": f"{CANARY}.example.com"},
-        modes=("listed",),
-        control="home",
-    ),
 ]
-
-KERNEL = [
-    *(
-        Case(way="namespace", name=name, arguments={"flags": 0x10000000 | flag})
-        for name, flag in (("user", 0), ("mount", 0x20000), ("network", 0x40000000), ("process", 0x20000000))
-    ),
-    *(Case(way=way) for way in ("cloned_namespace", "filtered_no_more")),
-    *(
-        Case(way=way)
-        for way in ("ptraced", "memory_of_a_child", "descriptor_of_a_child", "another_personality")
-    ),
-    *(Case(way=way, control=None) for way in ("ring", "keyring", "program_in_the_kernel", "page_faults")),
-    *(Case(way=way, control=None) for way in ("performance_events", "typed", "terminal", "devices")),
-    *(Case(way=way, control=None) for way in ("joined_namespace", "mounted", "new_mounts", "new_root")),
-    *(Case(way=way, control=None) for way in ("setuid_program", "device_made", "host_name", "clock")),
-    *(Case(way=way, control=None) for way in ("kernel_log", "other_architecture")),
-    Case(way="privileges"),
-]
-
-CASES = [*FILES, *PROCESSES, *NETWORK, *KERNEL]
 
 
 class HostPage(Page):
