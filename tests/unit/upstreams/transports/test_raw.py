@@ -116,7 +116,7 @@ async def test_calls_that_show_no_life_expire_and_progress_is_life(
         assert list(found.connection.expire(idle=3.0, total=4.0)) == [(2, alive)]
 
 
-async def test_the_owner_knows_of_the_loss_before_those_who_wait() -> None:
+async def test_the_owner_knows_of_the_loss_before_those_who_wait_and_what_the_server_asked_is_over() -> None:
     """Or whoever learns of it first could send the next call into the void."""
     order: list[str] = []
 
@@ -126,9 +126,11 @@ async def test_the_owner_knows_of_the_loss_before_those_who_wait() -> None:
 
     async with pair() as found:
         found.connection.call(tool_call(), Waiting())
+        await found.says(b'{"jsonrpc":"2.0","id":7,"method":"elicitation/create","params":{}}')
         found.wire.hang_up()
         await trio.testing.wait_all_tasks_blocked()
     assert order == ["it has hung up", "call"]
+    assert not found.listener.questions[0][0].is_open
 
 
 async def test_the_handshake_is_given_up_without_a_word_and_no_other_request(
