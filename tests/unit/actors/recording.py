@@ -150,5 +150,13 @@ async def life(
             await made.recorder.finish()
 
 
+@asynccontextmanager
+async def settled(disk: Disk) -> AsyncIterator[Stage]:
+    """A life whose first words are written."""
+    async with life(begin(disk.open), disk) as stage:
+        await stage.written()
+        yield stage
+
+
 def tools_of(entry: ServerEntry) -> Iterator[str]:
     return iter(entry.tools or ())

@@ -21,7 +21,7 @@ from daemon.state.sql import StoreCause
 from daemon.state.store import Store
 from daemon.state.store_access import TrustedSwitches
 from daemon.states import ServerState
-from tests.unit.actors.recording import DAY, START, Stage, begin, life, session, tools_of
+from tests.unit.actors.recording import DAY, START, Stage, begin, life, session, settled, tools_of
 from tests.unit.actors.test_recorder_shared import slack, two, url
 from tests.unit.catalog.samples import listed, servers, tool
 from tests.unit.config.reading import config_of
@@ -41,8 +41,7 @@ def statuses(disk: Disk) -> list[LoadedStatus]:
 
 
 async def test_everything_that_is_dirty_is_one_transaction(disk: Disk) -> None:
-    async with life(begin(disk.open), disk) as stage:
-        await stage.written()
+    async with settled(disk) as stage:
         disk.hangs("check")
         stage.recorder.keep(session("first", "read"))
         await until(lambda: disk.asked["check"] > 1)
@@ -92,8 +91,7 @@ async def test_what_was_recalled_is_not_written_again_nor_taken_back(disk: Disk)
         await off(stage, ("b", ""))
         await stage.written()
     disk.written.clear()
-    async with life(begin(disk.open), disk) as stage:
-        await stage.written()
+    async with settled(disk) as stage:
         await stage.lists("a", "read")
         stage.recorder.keep(session("key"))
         assert await stage.recorder.kept("key")
@@ -151,8 +149,7 @@ async def test_a_server_that_only_comes_and_goes_is_not_written(disk: Disk) -> N
 
 
 async def test_of_what_is_kept_while_it_is_written_only_the_newest_follows(disk: Disk) -> None:
-    async with life(begin(disk.open), disk) as stage:
-        await stage.written()
+    async with settled(disk) as stage:
         disk.written.clear()
         disk.hangs("keep")
         stage.recorder.keep(session("key", "one"))
@@ -185,8 +182,7 @@ async def test_kept_is_said_once_it_is_on_disk_and_not_before(disk: Disk) -> Non
 
 async def test_a_session_is_recalled_as_it_was_kept_last(disk: Disk) -> None:
     disk.sessions["key"] = session("key", "old")
-    async with life(begin(disk.open), disk) as stage:
-        await stage.written()
+    async with settled(disk) as stage:
         assert await stage.recorder.recall("key") == session("key", "old")
         assert await stage.recorder.recall("unknown") is None
         disk.hangs("check")
@@ -222,8 +218,7 @@ async def test_times_of_use_wait_for_a_minute_or_for_something_else_to_be_writte
     disk: Disk, mock_clock: MockClock
 ) -> None:
     disk.sessions["key"] = session("key")
-    async with life(begin(disk.open), disk) as stage:
-        await stage.written()
+    async with settled(disk) as stage:
         before = len(disk.written)
         stage.recorder.touch("key", START + 5)
         mock_clock.jump(11)
@@ -278,8 +273,7 @@ async def test_an_epoch_that_the_store_knows_better_reaches_the_catalog(disk: Di
 async def test_idle_sessions_are_forgotten_but_never_one_in_use(disk: Disk, mock_clock: MockClock) -> None:
     for key in ("idle", "used", "recent"):
         disk.sessions[key] = session(key, at=START - 31 * DAY)
-    async with life(begin(disk.open), disk) as stage:
-        await stage.written()
+    async with settled(disk) as stage:
         stage.live.add("used")
         stage.recorder.touch("recent", START)
         mock_clock.jump(601)
@@ -293,8 +287,7 @@ async def test_a_clock_that_was_set_ahead_does_not_forget_everything(
     disk: Disk, mock_clock: MockClock, logged: list[str]
 ) -> None:
     disk.sessions["key"] = session("key")
-    async with life(begin(disk.open), disk) as stage:
-        await stage.written()
+    async with settled(disk) as stage:
         stage.wall += 365 * DAY
         mock_clock.jump(601)
         await until(lambda: any("the clock was set" in line for line in logged))
@@ -308,8 +301,7 @@ async def test_a_session_that_comes_back_while_it_is_forgotten_is_kept(
     disk: Disk, mock_clock: MockClock
 ) -> None:
     disk.sessions["key"] = session("key", "read", at=START - 31 * DAY)
-    async with life(begin(disk.open), disk) as stage:
-        await stage.written()
+    async with settled(disk) as stage:
         assert await stage.recorder.recall("key") is not None
         disk.hangs("forget_sessions")
         mock_clock.jump(601)
@@ -343,8 +335,8 @@ async def test_a_store_that_can_be_opened_at_the_end_gets_all_of_it(disk: Disk) 
 
 async def test_rows_that_cannot_be_read_are_named_once(disk: Disk, logged: list[str]) -> None:
     disk.unreadable = ("tool a/read: raw is not bytes",)
-    async with life(begin(disk.open), disk) as stage:
-        await stage.written()
+    async with settled(disk):
+        pass
     assert len([line for line in logged if "tool a/read: raw is not bytes" in line]) == 1
 
 

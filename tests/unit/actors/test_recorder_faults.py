@@ -14,7 +14,7 @@ from daemon.state import notes
 from daemon.state.health import Condition
 from daemon.state.sql import StoreCause, StoreFault
 from tests.pairwise import each_once
-from tests.unit.actors.recording import START, Stage, begin, life, session, tools_of
+from tests.unit.actors.recording import START, Stage, begin, life, session, settled, tools_of
 from tests.unit.state.scripted_store import Disk, calm
 from tests.waiting import until
 
@@ -47,8 +47,7 @@ WRITING = [kind for kind in StoreCause if kind is not StoreCause.CORRUPT]
 async def test_nothing_is_lost_when_writing_fails_and_status_says_why(
     disk: Disk, operation: str, kind: StoreCause, mock_clock: MockClock
 ) -> None:
-    async with life(begin(disk.open), disk) as stage:
-        await stage.written()
+    async with settled(disk) as stage:
         await stage.lists("a", "one")
         await stage.written()
         disk.fails(operation, kind)
@@ -144,8 +143,7 @@ async def test_what_only_an_operator_can_mend_is_tried_slowly(
 
 async def test_what_is_kept_open_can_still_be_read(disk: Disk) -> None:
     disk.sessions["old"] = session("old", "read")
-    async with life(begin(disk.open), disk) as stage:
-        await stage.written()
+    async with settled(disk) as stage:
         disk.fails("keep", StoreCause.FULL)
         stage.recorder.keep(session("key"))
         await until(lambda: stage.degraded)
@@ -470,8 +468,7 @@ async def test_words_said_while_the_store_was_away_are_joined_with_those_in_it(
 async def test_a_session_of_this_life_is_known_while_the_store_is_away(
     disk: Disk, mock_clock: MockClock
 ) -> None:
-    async with life(begin(disk.open), disk) as stage:
-        await stage.written()
+    async with settled(disk) as stage:
         stage.recorder.keep(session("key", "read"))
         await stage.written()
         disk.fails("check", StoreCause.UNAVAILABLE)
