@@ -18,6 +18,7 @@ from daemon.config.listen import is_loopback, split_authority
 from daemon.host import paths
 from daemon.host.tokens import TokenFile, TokenTrouble
 from daemon.kit.later import later
+from daemon.kit.wording import counted
 from daemon.processes import proc
 
 if TYPE_CHECKING:
@@ -170,6 +171,9 @@ def _problem(host: str, port: int) -> int:
 
 
 def _tokens(file: TokenFile, running: Running | None) -> Iterator[Finding]:
+    if doubted := running and running.status["daemon"].get("doubtedTokens"):
+        words = "; ".join(f"`mcpd token confirm {name or '--default'}`" for name in doubted)
+        yield found("tokens-doubted", count=counted(len(doubted), "token"), words=words)
     try:
         status = file.path.lstat()
     except OSError:

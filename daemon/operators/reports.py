@@ -321,6 +321,7 @@ class DaemonReport(BesideToolsReport):
     """Why audit records are missing; empty if none is."""
     directory: str
     stateDirectory: str
+    doubtedTokens: list[str]  # that wait for `mcpd token confirm`
     log: str
     unrecorded: str
     """Why started children are not recorded; empty if they are."""

@@ -362,6 +362,7 @@ def _daemon(context: OperatorContext) -> reports.DaemonReport:
         # What follows is for `mcpd doctor`, which cannot read the daemon's process.
         **_as_named(facts, "directory", "log", "unrecorded"),
         "stateDirectory": facts.state,
+        "doubtedTokens": [] if context.access is None else sorted(context.access.doubted),
         "environment": {name: facts.environ[name] for name in INHERITED if name in facts.environ},
         "variables": sorted(facts.environ),
     }

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import attrs
 import pytest
 
 from daemon.checks.addresses import http_port as check
 from daemon.checks.advice import advice
 from daemon.checks.configuration import secrets
-from daemon.checks.findings import Level
+from daemon.checks.findings import Level, Running
 from daemon.host.tokens import Kept, TokenFile
 from daemon.processes.proc import port_holders
 from tests.unit.checks.scenes import NOBODY, House, only
@@ -126,6 +127,15 @@ def test_a_file_of_tokens_that_others_can_read_or_have_or_that_is_damaged_is_a_f
         os.chown(file.path, 0, 0)
     file.path.write_text("nonsense")
     assert "is damaged" in only(check(house.look()), Level.FAULT)
+
+
+def test_tokens_that_wait_to_be_confirmed_are_named_with_the_command(house: House) -> None:
+    configure(house, address=free())
+    status = {"daemon": {"doubtedTokens": ["", "ci"]}}
+    running = Running(status=status, pid=os.getpid(), config=house.config)
+    found = {each.cause: each for each in check(attrs.evolve(house.look(), running=running))}["tokens-doubted"]
+    assert found.what == "Clients are refused with 2 tokens of an earlier daemon."
+    assert found.do.endswith("Then `mcpd token confirm --default`; `mcpd token confirm ci`.")
 
 
 @pytest.mark.parametrize(
