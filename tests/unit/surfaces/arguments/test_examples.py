@@ -37,6 +37,8 @@ def test_long_things_are_kept_short() -> None:
     for _ in range(2 * explaining.MAX_DEPTH):
         deep = required(a=deep)
     assert msgspec.json.encode(example_of(deep)).count(b"{") == explaining.MAX_DEPTH + 1
+    many = required(**{f"p{n}": {"type": "boolean"} for n in range(2 * explaining.MAX_VALUES)})
+    assert msgspec.json.encode(example_of(many)).count(b"false") == explaining.MAX_VALUES - 1
 
 
 KEYWORDS = (
