@@ -212,15 +212,6 @@ async def test_a_call_in_line_that_a_reload_denies_is_refused(stage: Stage, clie
         queued.call.check()
 
 
-async def test_more_calls_than_a_client_is_asked_about_are_refused(stage: Stage, client: Client) -> None:
-    for number in range(1, 10):
-        await call(client, request_id=number)
-    while "method" in (message := await client.get()):
-        pass
-    assert "the client refused to ask the user" in error_of(message)["message"]
-    assert not stage.alpha.sent
-
-
 # --- MCP 2026-07-28 ----------------------------------------------------------------------------------------
 
 

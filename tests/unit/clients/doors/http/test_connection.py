@@ -19,7 +19,7 @@ from daemon.wire.envelope import Envelope, Line
 from daemon.wire.link import STUCK_SECONDS
 from daemon.wire.outbox import Outbox
 from tests.unit.cases import cases
-from tests.unit.clients.doors.http.answering import ALICE, BOB, an_endpoint, begun, message
+from tests.unit.clients.doors.http.answering import ALICE, BOB, an_endpoint
 from tests.unit.clients.doors.http.visiting import MAX_BODY, HttpClient, Visit, taking, visiting
 from tests.unit.wire.fakes import RecordingReceiver
 from tests.waiting import background, beside, in_time, until
@@ -185,21 +185,6 @@ async def test_a_fault_of_the_application_is_answered_and_ends_its_connection() 
         response = await visit.client.ask("GET", "/")
         assert (response.status, b"broken" in response.body) == (500, False)
         assert await visit.client.is_closed()
-
-
-async def test_what_is_due_is_called_once_and_the_last_wish_counts() -> None:
-    called: list[str] = []
-
-    def serve(exchange: HttpExchange) -> None:
-        exchange.wait_until(1.0, lambda: called.append("never"))
-        exchange.wait_until(2.0, lambda: called.append("once"))
-
-    async with visiting(serve) as visit:
-        await visit.client.send("GET", "/")
-        await trio.testing.wait_all_tasks_blocked()
-        for now in (1.5, 2.0, 2.5):
-            visit.connection.tick(now)
-    assert called == ["once"]
 
 
 def answer(exchange: HttpExchange) -> None:
@@ -437,15 +422,6 @@ async def test_a_session_that_breaks_ends_and_not_the_connection_that_it_was_tol
         line = b'{"jsonrpc":"2.0","method":"x"}'
         link.post(envelope.decode(line), line)
     assert link.is_over
-
-
-async def test_a_request_whose_session_ends_without_an_answer_is_not_left_open() -> None:
-    async with an_endpoint() as endpoint, endpoint.visiting() as visit:
-        headers = await begun(endpoint, visit.client)
-        await visit.client.post(headers, message("tools/list", 2))
-        endpoint.mcp.sessions.end_all()
-        endpoint.outbox.flush()
-        assert (await visit.client.response()).status == 404
 
 
 async def test_who_begins_many_sessions_ends_nobody_elses() -> None:

@@ -33,14 +33,6 @@ async def test_a_session_begins_with_initialize_and_is_told_what_was_asked_for()
         assert served.notifications[1][0] == "notifications/initialized"
 
 
-async def test_a_sessions_key_is_passed_on() -> None:
-    async with at_the_door() as (endpoint, visit):
-        headers, body = modern("tools/list", 1)
-        await visit.client.post({**headers, "mcpd-session": "work"}, body)
-        told = json.loads(endpoint.served[0].notifications[0][1] or b"")
-        assert told == {"profile": "default", "session": "work"}
-
-
 async def test_an_answer_comes_as_json_and_an_error_with_its_status() -> None:
     async with at_the_door() as (endpoint, visit):
         headers, body = modern("tools/call", "a", name="x")
