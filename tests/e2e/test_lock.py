@@ -146,7 +146,7 @@ def test_a_check_tells_each_difference_and_changes_nothing() -> None:
         assert here.run()[:2] == (0, f"{here.lock} stays as it was\n")
 
 
-def test_what_does_not_start_is_named_and_the_others_are_locked() -> None:
+def test_what_does_not_start_is_named_and_keeps_its_lines_and_the_others_are_locked() -> None:
     with project() as here:
         well, hangs = lists(here, "echo"), scripted(on={"initialize": {"never": True}})
         configure(
@@ -165,16 +165,9 @@ def test_what_does_not_start_is_named_and_the_others_are_locked() -> None:
         lists(here, "echo", "pid")
         assert here.run("--check", "--timeout", "5", "well", "broken")[0] == 1
         assert here.run("nobody")[0] == 1
-
-
-def test_a_server_that_does_not_start_keeps_its_lines() -> None:
-    with project() as here:
-        entry = lists(here, "echo")
-        configure(here, well=entry)
-        assert here.run()[0] == 0
         before = here.lock.read_bytes()
         (here.daemon.directory / "script").write_text('{"on": {"start": {"exit": 1}}}')
-        assert here.run("--timeout", "20")[0] == 69
+        assert here.run("--timeout", "20", "well")[0] == 69
         assert here.lock.read_bytes() == before
 
 
