@@ -218,18 +218,6 @@ async def test_a_client_that_never_tells_its_roots_is_waited_for_no_longer_than_
     assert refused(asked)
 
 
-async def test_a_change_of_roots_is_told_to_servers_that_asked_for_them(stage: Stage, client: Client) -> None:
-    await client.tell("notifications/roots/list_changed", {})
-    await called(stage, client)
-    assert stage.alpha.told == []
-    asks(stage, "roots/list")
-    await client.get()
-    await client.tell("notifications/roots/list_changed", {})
-    await trio.testing.wait_all_tasks_blocked()
-    assert stage.alpha.told == [ROOTS_CHANGED]
-    assert stage.upstreams["beta"].told == []
-
-
 async def test_a_server_asks_anew_for_roots_when_a_client_is_gone(stage: Stage, nursery: trio.Nursery) -> None:
     gone, other = await greeted(stage, nursery), await greeted(stage, nursery)
     await called(stage, gone.client)

@@ -369,14 +369,6 @@ async def test_an_answer_that_comes_while_its_call_is_parked_waits(call: Parked)
     assert [note[3] for note in call.stage.log.notes] == ["ok"]
 
 
-async def test_a_server_may_take_back_what_it_has_asked(call: Parked) -> None:
-    call.request.withdraw("the server has cancelled it")
-    await call.goes_on()
-    assert not call.told.count
-    call.stage.answer(call.sent)
-    assert (await call.client.get())["id"] == 2
-
-
 async def test_progress_goes_to_the_waiting_request_under_its_token(stage: Stage, client: Client) -> None:
     sent = await called(stage, client, _meta={**META, "progressToken": "one"})
     stage.progress(sent, progress=1)
@@ -389,15 +381,6 @@ async def test_progress_goes_to_the_waiting_request_under_its_token(stage: Stage
     await until(lambda: told.count)
     stage.progress(sent, progress=3)
     assert (await client.get())["params"] == {"progressToken": "two", "progress": 3}
-
-
-async def test_the_request_that_goes_on_can_be_cancelled(call: Parked) -> None:
-    await call.goes_on()
-    await call.client.tell("notifications/cancelled", {"requestId": 2})
-    await call.stage.alpha.wait_cancelled()
-    assert call.stage.alpha.cancelled == [(call.sent.key, "the client cancelled it")]
-    call.stage.answer(call.sent)
-    assert (await call.client.request("ping", request_id=3))["id"] == 3
 
 
 # --- clients that cannot, and bounds -----------------------------------------------------------------------
