@@ -8,11 +8,10 @@ reads the history.
 import os
 import random
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Protocol
 
 import attrs
 import trio
@@ -41,6 +40,9 @@ QUICK: Json = {
 SOON: Json = {"base": 0.05, "cap": 0.05, "floor": 0, "intensity": 100_000}
 """Restarts at once, and never a crash loop."""
 
+LATER: Json = {"base": 600, "cap": 600, "floor": 300, "freeAfter": 600}
+"""The first failure is followed by a wait that outlasts the case."""
+
 CANARY_PAUSE = 0.2
 """Seconds between calls to the neighbour: all the while, without taking the machine for itself."""
 
@@ -56,21 +58,11 @@ STATUS_SECONDS = 0.1
 """Between looks at a status: each costs the daemon a description of every server."""
 
 
-Step = Callable[["Play"], Awaitable[None]]
-"""Something that happens, or must be so, in a case; raises AssertionError if it is not."""
+class Step(Protocol):
+    """Something that happens, or must be so, in a case."""
 
-NOTHING: Mapping[str, Any] = MappingProxyType({})
-
-ALONE: set[object] = set()
-"""Steps during which no other case is performed."""
-
-Taking = TypeVar("Taking", bound=Callable[..., Awaitable[None]])
-
-
-def alone(step: Taking) -> Taking:
-    """Keep other cases away from the cases with this step."""
-    ALONE.add(step)
-    return step
+    async def take(self, play: "Play") -> None:
+        """Do it; raises AssertionError if it is not as it must be."""
 
 
 @attrs.frozen(kw_only=True)
@@ -123,7 +115,7 @@ class Case:
     @property
     def alone(self) -> bool:
         """Whether it must not be performed while others are."""
-        return any(getattr(step, "func", step) in ALONE for step in self.steps)
+        return any(getattr(step, "alone", False) for step in self.steps)
 
 
 class Play:
@@ -169,7 +161,7 @@ class Play:
             nursery.start_soon(self._chronicle)
             async with self._neighbour_called(), self._server():
                 for step in self.case.steps:
-                    await step(self)
+                    await step.take(self)
                 await self._look_at_the_end()
             await self._remains()
             await self.look(CANARY)

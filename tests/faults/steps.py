@@ -4,14 +4,13 @@ import json
 import re
 import signal
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
+import attrs
 import trio
 
 from tests.faults.arena import BOUND, code_of
-from tests.faults.case import NOTHING, Case, Net, Play, Stdio, Step, kill
-from tests.faults.history import Described
+from tests.faults.case import Case, Net, Play, Stdio, Step, kill
 from tests.faults.upstreams import Act
 from tests.faults.wire import HARMLESS, Toxic
 from tests.waiting import pauses
@@ -22,231 +21,371 @@ Json = dict[str, Any]
 # --- what must be so ----------------------------------------------------------------------------------------
 
 
-async def reaches(play: Play, *, states: str, reason: str = "", restarts: int = 0) -> None:
-    """The server gets into one of these states (`|` between them), and stays there long enough to be seen.
+@attrs.frozen
+class Reaches:
+    """The server gets into one of these states (`|` between them), and stays there long enough to be seen."""
 
-    `reason`: a pattern that its reason matches.
-    `restarts`: it has been started again at least so often.
-    """
-    wanted = states.split("|")
-    await play.until_seen(
-        lambda seen, _told: (
-            seen.state in wanted and seen.restarts >= restarts and re.search(reason, seen.reason)
-        ),
-        f"not {states} because of {reason!r} after {restarts} restarts",
-    )
+    states: str
+    reason: str = attrs.field(default="", kw_only=True)
+    """A pattern that its reason matches."""
+    restarts: int = attrs.field(default=0, kw_only=True)
+    """It has been started again at least so often."""
+
+    async def take(self, play: Play) -> None:
+        """Look until it is so."""
+        wanted = self.states.split("|")
+        await play.until_seen(
+            lambda seen, _told: (
+                seen.state in wanted and seen.restarts >= self.restarts and re.search(self.reason, seen.reason)
+            ),
+            f"not {self.states} because of {self.reason!r} after {self.restarts} restarts",
+        )
 
 
-UP = partial(reaches, states="ready")
-AGAIN = partial(reaches, states="ready", restarts=1)
+UP = Reaches("ready")
+AGAIN = Reaches("ready", restarts=1)
 
 
-async def served(play: Play, *, refusals: str = "UpstreamUnavailable") -> None:
+@attrs.frozen
+class Served:
     """Calls are served, at once or after a while; until then they are refused as not sent."""
-    allowed = {*refusals.split("|"), *(["UpstreamTimeout"] if play.is_hasty else [])}
-    with trio.move_on_after(BOUND):
-        while (code := code_of(await (await play.client.call(play.name, "echo")).wait())) != "":
-            assert code in allowed, (code, play.log())
-        return
-    raise AssertionError(f"never served again\n{play.log()}")
+
+    refusals: str = "UpstreamUnavailable"
+
+    async def take(self, play: Play) -> None:
+        """Call again and again."""
+        refusals = {*self.refusals.split("|"), *(["UpstreamTimeout"] if play.is_hasty else [])}
+        with trio.move_on_after(BOUND):
+            while (code := code_of(await (await play.client.call(play.name, "echo")).wait())) != "":
+                assert code in refusals, (code, play.log())
+            return
+        raise AssertionError(f"never served again\n{play.log()}")
 
 
-async def ended(play: Play, *, reason: str, times: int = 1) -> None:
+@attrs.frozen
+class Ended:
     """A run of the server has ended, for this reason (a pattern), so many times."""
-    await play.until(
-        lambda: sum(bool(re.search(reason, why)) for why in play.ended()) >= times,
-        f"no run has ended with {reason!r}",
-    )
+
+    reason: str
+    times: int = 1
+
+    async def take(self, play: Play) -> None:
+        """Look until it is so."""
+        await play.until(
+            lambda: sum(bool(re.search(self.reason, why)) for why in play.ended()) >= self.times,
+            f"no run has ended with {self.reason!r}",
+        )
 
 
-async def shows(play: Play, *, path: str, least: int | None = None, like: str | None = None) -> None:
-    """The server's status has this, a value or a least one, below these keys.
+@attrs.frozen
+class Shows:
+    """The server's status has this, a value or a least one, below these keys."""
 
-    `path`: keys with dots between them.
-    `like`: a pattern.
-    """
+    path: str
+    """Keys with dots between them."""
+    least: int | None = None
+    like: str | None = None
+    """A pattern."""
 
-    def holds(_seen: object, told: Json) -> bool:
-        found: Any = told
-        for key in path.split("."):
-            found = found[key]
-        return (least is None or found >= least) and (like is None or re.search(like, str(found)) is not None)
+    async def take(self, play: Play) -> None:
+        """Look until it is so."""
 
-    await play.until_seen(holds, f"{path} is not {least or like}")
+        def holds(_seen: object, told: Json) -> bool:
+            found: Any = told
+            for key in self.path.split("."):
+                found = found[key]
+            return (self.least is None or found >= self.least) and (
+                self.like is None or re.search(self.like, str(found)) is not None
+            )
+
+        await play.until_seen(holds, f"{self.path} is not {self.least or self.like}")
 
 
-async def is_the_same(play: Play) -> None:
+@attrs.frozen
+class Same:
     """The server is the same process as when the case began, never started again."""
-    seen, _told = await play.look()
-    assert (seen.restarts, play.ended()) == (0, []), play.log()
+
+    async def take(self, play: Play) -> None:
+        """See."""
+        seen, _told = await play.look()
+        assert (seen.restarts, play.ended()) == (0, []), play.log()
 
 
-async def lists(play: Play, *, tools: Sequence[str] | int, can_call: bool = True) -> None:
-    """A model is shown exactly these tools of the server, sooner or later; all can be called, or none.
+@attrs.frozen
+class Lists:
+    """A model is shown exactly these tools of the server, sooner or later; all can be called, or none."""
 
-    `tools`: names, or how many.
-    """
-    described = await play.describe()
-    with trio.move_on_after(BOUND):
-        for pause in pauses():
-            if _fits(described, tools, can_call=can_call):
-                return
-            await trio.sleep(pause)
-            described = await play.describe()
-    raise AssertionError(f"listed are {described}\n{play.log()}")
+    tools: Sequence[str] | int
+    """Names, or how many."""
+    callable: bool = True
+
+    async def take(self, play: Play) -> None:
+        """Look until it is so."""
+        described = await play.describe()
+        with trio.move_on_after(BOUND):
+            for pause in pauses():
+                if self._fits(described):
+                    return
+                await trio.sleep(pause)
+                described = await play.describe()
+        raise AssertionError(f"listed are {described}\n{play.log()}")
+
+    def _fits(self, described: Any) -> bool:
+        right = (
+            len(described.tools) == self.tools
+            if isinstance(self.tools, int)
+            else described.tools == set(self.tools)
+        )
+        return right and bool(described.unavailable & described.tools) != self.callable
 
 
-def _fits(described: Described, tools: Sequence[str] | int, *, can_call: bool) -> bool:
-    right = len(described.tools) == tools if isinstance(tools, int) else described.tools == set(tools)
-    return right and bool(described.unavailable & described.tools) != can_call
-
-
-async def epoch_rises(play: Play, *, by: int) -> None:
+@attrs.frozen
+class EpochRises:
     """Since the last such step (or the first look) the epoch has risen by this."""
-    if play.first_epoch is None:
-        play.first_epoch = (await play.look())[0].epoch
-        return
-    wanted = play.first_epoch + by
-    await play.until_seen(lambda seen, _told: seen.epoch == wanted, f"the epoch is not {wanted}")
+
+    by: int
+
+    async def take(self, play: Play) -> None:
+        """Look until it is so."""
+        if play.first_epoch is None:
+            play.first_epoch = (await play.look())[0].epoch
+            return
+        wanted = play.first_epoch + self.by
+        await play.until_seen(lambda seen, _told: seen.epoch == wanted, f"the epoch is not {wanted}")
 
 
-async def took_messages(play: Play, *, method: str, times: int = 1, exactly: bool = False) -> None:
+@attrs.frozen
+class Took:
     """The server has received so many messages of a method; `exactly`: and no more by now."""
-    await play.until(
-        lambda: len(play.taken(method)) >= times,
-        f"{method} was not taken {times} times",
-    )
-    assert not exactly or len(play.taken(method)) == times
+
+    method: str
+    times: int = 1
+    exactly: bool = attrs.field(default=False, kw_only=True)
+
+    async def take(self, play: Play) -> None:
+        """Look until it is so."""
+        await play.until(
+            lambda: len(play.taken(self.method)) >= self.times,
+            f"{self.method} was not taken {self.times} times",
+        )
+        assert not self.exactly or len(play.taken(self.method)) == self.times
 
 
 # --- calls ----------------------------------------------------------------------------------------------------
 
 
-async def call(
-    play: Play,
-    *,
-    tool: str = "echo",
-    args: Mapping[str, Any] = NOTHING,
-    code: str = "",
-    says: str = "",
-    times: int = 1,
-) -> None:
-    """A call, and its answer.
+@attrs.frozen
+class Call:
+    """A call, and its answer."""
 
-    `code`: the error that it is answered with; several with `|` between them; empty: a result.
-    `says`: a pattern of the answer's text.
-    """
-    for _ in range(times):
-        answer = await _answer(play, tool, args)
-        while not code and play.is_hasty and code_of(answer) == "UpstreamTimeout":
-            answer = await _answer(play, tool, args)
-        assert code_of(answer) in code.split("|"), (answer, play.log())
-        assert re.search(says, json.dumps(answer)), (answer, says)
+    tool: str = "echo"
+    args: Mapping[str, Any] = attrs.field(factory=dict)
+    code: str = attrs.field(default="", kw_only=True)
+    """The error that it is answered with; several with `|` between them; empty: a result."""
+    says: str = attrs.field(default="", kw_only=True)
+    """A pattern of the answer's text."""
+    times: int = attrs.field(default=1, kw_only=True)
+
+    async def take(self, play: Play) -> None:
+        """Call and wait."""
+        for _ in range(self.times):
+            answer = await self._answer(play)
+            while not self.code and play.is_hasty and code_of(answer) == "UpstreamTimeout":
+                answer = await self._answer(play)
+            assert code_of(answer) in self.code.split("|"), (answer, play.log())
+            assert re.search(self.says, json.dumps(answer)), (answer, self.says)
+
+    async def _answer(self, play: Play) -> Json:
+        pending = await play.client.call(play.name, self.tool, **self.args)
+        return await pending.wait()
 
 
-async def _answer(play: Play, tool: str, args: Mapping[str, Any]) -> Json:
-    pending = await play.client.call(play.name, tool, **args)
-    return await pending.wait()
-
-
-async def hold(play: Play, *, times: int = 1, tool: str = "sleep", args: Mapping[str, Any] = NOTHING) -> None:
+@attrs.frozen
+class Hold:
     """Calls whose answers are not waited for; the server has received them."""
-    before = len(play.taken("tools/call"))
-    play.held += [await play.client.call(play.name, tool, **args) for _ in range(times)]
-    await play.until(lambda: len(play.taken("tools/call")) >= before + times, "the calls have not arrived")
+
+    times: int = 1
+    tool: str = "sleep"
+    args: Mapping[str, Any] = attrs.field(factory=dict)
+
+    async def take(self, play: Play) -> None:
+        """Send them."""
+        before = len(play.taken("tools/call"))
+        play.held += [await play.client.call(play.name, self.tool, **self.args) for _ in range(self.times)]
+        await play.until(
+            lambda: len(play.taken("tools/call")) >= before + self.times, "the calls have not arrived"
+        )
 
 
-async def send(play: Play, *, times: int = 1, tool: str = "echo", args: Mapping[str, Any] = NOTHING) -> None:
+@attrs.frozen
+class Send:
     """Calls whose answers are not waited for; nor is their arrival."""
-    play.held += [await play.client.call(play.name, tool, **args) for _ in range(times)]
+
+    times: int = 1
+    tool: str = "echo"
+    args: Mapping[str, Any] = attrs.field(factory=dict)
+
+    async def take(self, play: Play) -> None:
+        """Send them."""
+        play.held += [await play.client.call(play.name, self.tool, **self.args) for _ in range(self.times)]
 
 
-async def answers(play: Play, *, code: str = "", says: str = "", some: str = "") -> None:
-    """Everything held is answered now, with this error (several with `|` between them), or with a result.
+@attrs.frozen
+class Answers:
+    """Everything held is answered now, with this error (several with `|` between them), or with a result."""
 
-    `some`: at least one is answered with this error.
-    """
-    held, play.held = play.held, []
-    assert held, "nothing is held"
-    codes = set()
-    for pending in held:
-        answer = await pending.wait()
-        codes.add(code_of(answer))
-        assert code_of(answer) in code.split("|"), (answer, play.log())
-        assert re.search(says, json.dumps(answer)), (answer, says)
-    assert not some or some in codes, codes
+    code: str = ""
+    says: str = ""
+    some: str = attrs.field(default="", kw_only=True)
+    """At least one is answered with this error."""
+
+    async def take(self, play: Play) -> None:
+        """Wait for all."""
+        held, play.held = play.held, []
+        assert held, "nothing is held"
+        codes = set()
+        for pending in held:
+            answer = await pending.wait()
+            codes.add(code_of(answer))
+            assert code_of(answer) in self.code.split("|"), (answer, play.log())
+            assert re.search(self.says, json.dumps(answer)), (answer, self.says)
+        assert not self.some or self.some in codes, codes
 
 
-async def withdraw(play: Play) -> None:
+@attrs.frozen
+class Withdraw:
     """Every held call is cancelled by its client."""
-    held, play.held = play.held, []
-    for pending in held:
-        await play.client.withdraw(pending)
+
+    async def take(self, play: Play) -> None:
+        """Cancel."""
+        held, play.held = play.held, []
+        for pending in held:
+            await play.client.withdraw(pending)
 
 
-async def call_from_another(play: Play, *, tool: str = "sleep") -> None:
+@attrs.frozen
+class CallFromAnother:
     """Another client calls, and hangs up once the server has got it."""
-    before = len(play.taken("tools/call"))
-    other = await play.visitors.client()
-    await other.call(play.name, tool)
-    await play.until(lambda: len(play.taken("tools/call")) > before, "the call has not arrived")
-    await other.close()
+
+    tool: str = "sleep"
+
+    async def take(self, play: Play) -> None:
+        """Come and go."""
+        before = len(play.taken("tools/call"))
+        other = await play.visitors.client()
+        await other.call(play.name, self.tool)
+        await play.until(lambda: len(play.taken("tools/call")) > before, "the call has not arrived")
+        await other.close()
 
 
 # --- what is done to the server -----------------------------------------------------------------------------
 
 
-async def kill_server(play: Play, *, name: str = "SIGKILL") -> None:
+@attrs.frozen
+class Kill:
     """Its process gets a signal."""
-    seen, _told = await play.look()
-    kill(seen.pid, getattr(signal, name))
+
+    name: str = "SIGKILL"
+
+    async def take(self, play: Play) -> None:
+        """Signal."""
+        seen, _told = await play.look()
+        kill(seen.pid, getattr(signal, self.name))
 
 
-async def line(play: Play, *, up: Toxic = HARMLESS, down: Toxic = HARMLESS) -> None:
+@attrs.frozen
+class Line:
     """The line to the server, or from it, is another from now on."""
-    assert play.wire is not None
-    play.wire.up.toxic, play.wire.down.toxic = up, down
+
+    up: Toxic = HARMLESS
+    down: Toxic = HARMLESS
+
+    async def take(self, play: Play) -> None:
+        """Change it."""
+        assert play.wire is not None
+        play.wire.up.toxic, play.wire.down.toxic = self.up, self.down
 
 
-async def goes_away(play: Play) -> None:
+@attrs.frozen
+class GoesAway:
     """Nobody listens there any more, and every connection ends."""
-    assert play.wire is not None
-    play.wire.hang_up()
+
+    async def take(self, play: Play) -> None:
+        """Hang up."""
+        assert play.wire is not None
+        play.wire.hang_up()
 
 
-async def comes_back(play: Play) -> None:
+@attrs.frozen
+class ComesBack:
     """It listens."""
-    assert play.wire is not None
-    play.wire.answer()
+
+    async def take(self, play: Play) -> None:
+        """Answer."""
+        assert play.wire is not None
+        play.wire.answer()
 
 
-async def lines_end(play: Play, *, reset: bool = False) -> None:
+@attrs.frozen
+class LinesEnd:
     """Every connection to the server ends, or is reset; it listens on."""
-    assert play.wire is not None
-    play.wire.end_lines(reset=reset)
+
+    reset: bool = False
+
+    async def take(self, play: Play) -> None:
+        """End them."""
+        assert play.wire is not None
+        play.wire.end_lines(reset=self.reset)
 
 
-async def behaves(play: Play, *, on: Mapping[str, Sequence[Act | None]] = NOTHING) -> None:
+@attrs.frozen
+class Behaves:
     """From now on it does this, and what it did not do before is forgotten."""
-    assert play.upstream is not None
-    play.upstream.on = {method: list(acts) for method, acts in on.items()}
+
+    on: Mapping[str, Sequence[Act | None]] = attrs.field(factory=dict)
+
+    async def take(self, play: Play) -> None:
+        """Change the script."""
+        assert play.upstream is not None
+        play.upstream.on = {method: list(acts) for method, acts in self.on.items()}
 
 
-async def has_tools(play: Play, *, tools: Sequence[Any], announced: bool = True) -> None:
+@attrs.frozen
+class HasTools:
     """It has other tools now, and says so if `announced`."""
-    assert play.upstream is not None
-    play.upstream.tools = list(tools)
-    if announced:
-        await play.upstream.announce()
+
+    tools: Sequence[Any]
+    announced: bool = True
+
+    async def take(self, play: Play) -> None:
+        """Change them."""
+        assert play.upstream is not None
+        play.upstream.tools = list(self.tools)
+        if self.announced:
+            await play.upstream.announce()
 
 
-async def forgets_sessions(play: Play) -> None:
+@attrs.frozen
+class ForgetsSessions:
     """It knows no session any more, as after a restart."""
-    assert play.upstream is not None
-    play.upstream.sessions.clear()
+
+    async def take(self, play: Play) -> None:
+        """Forget."""
+        assert play.upstream is not None
+        play.upstream.sessions.clear()
 
 
 # --- cases ----------------------------------------------------------------------------------------------------
+
+
+def stdio(entry: Json | None = None, **script: Any) -> Stdio:
+    """A child with this script, and these keys of its configuration."""
+    return Stdio(script=script, entry=entry or {})
+
+
+def net(kind: str, entry: Json | None = None, **more: Any) -> Net:
+    """A server behind a transport, and these keys of its configuration."""
+    return Net(kind=kind, entry=entry or {}, **more)
 
 
 def case(name: str, server: Stdio | Net | None, *steps: Step, **more: Any) -> Case:
@@ -258,14 +397,20 @@ def case(name: str, server: Stdio | Net | None, *steps: Step, **more: Any) -> Ca
 
 def same(name: str, server: Stdio | Net, *steps: Step, **more: Any) -> Case:
     """A fault that the server survives: calls are served afterwards, by the run that it began with."""
-    return case(name, server, UP, *steps, call, is_the_same, **more)
+    return case(name, server, UP, *steps, Call(), Same(), **more)
 
 
 def again(name: str, server: Stdio | Net, *steps: Step, **more: Any) -> Case:
     """A fault that ends the server's run: calls are served afterwards, by another."""
-    return case(name, server, UP, *steps, AGAIN, call, **more)
+    return case(name, server, UP, *steps, AGAIN, Call(), **more)
 
 
 def back(name: str, server: Stdio | Net, *steps: Step, **more: Any) -> Case:
     """A fault after which calls are served, at once or after a while, by whichever run."""
-    return case(name, server, UP, *steps, served, call, **more)
+    return case(name, server, UP, *steps, Served(), Call(), **more)
+
+
+def down(name: str, server: Stdio | Net, states: str, reason: str = "", says: str = "", **more: Any) -> Case:
+    """A server that does not come up: the reason is seen, and calls are refused as not sent."""
+    refused = Call(code="UpstreamUnavailable", says=says)
+    return case(name, server, Reaches(states, reason=reason), refused, **more)

@@ -14,11 +14,11 @@ import trio
 from daemon.errors import CallError, RequestTooLarge, UpstreamLost
 from daemon.states import SERVING, ServerState
 from tests.faults.stage import recording, resident_kib, scripted, stage
-from tests.unit.cases import rows_of
 from tests.waiting import PATIENCE
 
 SOON: dict[str, Any] = {"base": 0.05, "cap": 0.05, "floor": 0.0, "intensity": 1000}
 LATER: dict[str, Any] = {**SOON, "base": 1.0, "cap": 1.0}
+PINGS: dict[str, Any] = {"ping_interval": 0.1, "ping": 0.2, "missed_pings": 2}
 TREE = [{"kind": "plain", "ignore_term": True}, {"kind": "setsid"}, {"kind": "daemon", "keep_stdout": True}]
 
 
@@ -76,11 +76,29 @@ async def test_stopping_in_the_middle_of_everything_leaves_nothing(delay: float,
 
 
 BROKEN: dict[str, dict[str, Any]] = {
-    **dict(rows_of(Path(__file__), "broken")),
+    "is killed again and again": {"on": {"tools/list": {"delay": 0.02, "signal": "SIGKILL"}}},
+    "exits at once": {"on": {"start": {"exit": 1}}},
+    "exits with success at once": {"on": {"start": {"exit": 0}}},
+    "cannot be configured": {"on": {"start": {"exit": 78}}},
+    "aborts": {"on": {"start": {"signal": "SIGKILL"}}},
+    "never answers initialize": {"on": {"initialize": {"never": True}}, "timeouts": {"initialize": 0.2}},
+    "never reads": {"on": {"initialize": {"deaf": True}}, "timeouts": {"initialize": 0.2}},
+    "is frozen": {
+        "on": {"notifications/initialized": {"signal": "SIGSTOP"}},
+        "timeouts": {"list": 0.3, **PINGS},
+    },
+    "prints garbage": {"on": {"initialize": {"garbage": 1_000_000, "write": "\n"}}},
     "prints an enormous line": {
         "on": {"initialize": {"write": "x" * 60_000}},
         "limits": {"message_bytes": 1000},
     },
+    "floods stderr": {"stderr": {"bytes": 5_000_000}},
+    "closes stdout": {"on": {"initialize": {"close_stdout": True}}, "ignore": ["eof", "term"]},
+    "refuses initialize": {"on": {"initialize": {"error": {"code": -32000, "message": "no"}}}},
+    "lists without end": {"cursor": "endless", "tools": 1},
+    "lists nonsense": {"on": {"tools/list": {"result": {"tools": [1, {}, None, "x"]}}}},
+    "leaves daemons behind": {"spawn": TREE, "on": {"tools/list": {"exit": 1}}},
+    "announces changes for ever": {"changes": 5000},
     "answers nobody": {"on": {"initialize": {"write": '{"jsonrpc":"2.0","id":77,"result":{}}\n' * 1000}}},
 }
 

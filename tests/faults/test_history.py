@@ -15,9 +15,8 @@ from attrs import evolve
 from trio.testing import MockClock
 
 from tests.faults import history as h
-from tests.faults.cases import CASES
 from tests.faults.history import History
-from tests.faults.test_matrix import ROWS
+from tests.faults.test_matrix import CASES, ROWS
 from tests.faults.wire import HARMLESS, Direction, Fate, Toxic, join
 from tests.modules import functions_in
 from tests.waiting import beside

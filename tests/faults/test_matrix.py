@@ -18,11 +18,15 @@ import pytest
 import trio
 
 from daemon.errors import leaf
+from tests.faults import cases_clients, cases_http, cases_network, cases_operators, cases_stdio
 from tests.faults.arena import BOUND, Arena, settled
 from tests.faults.case import Case, Play
-from tests.faults.cases import CASES
 from tests.faults.conftest import SEED
 from tests.waiting import in_time
+
+TABLES = (cases_stdio, cases_network, cases_http, cases_clients, cases_operators)
+
+CASES = {f"{table.__name__.rpartition('_')[2]}: {case.name}": case for table in TABLES for case in table.CASES}
 
 ROWS = tomllib.loads(Path(__file__).with_name("coverage.toml").read_text())
 NAMED = {test for rows in ROWS.values() for row in rows for test in row.get("tests", ())}

@@ -44,6 +44,8 @@ class Act:
     """The message is not taken: it is to be sent to somewhere else."""
 
 
+NEVER = Act(never=True)
+
 Script = dict[str, "list[Act | None]"]
 
 

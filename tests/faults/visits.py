@@ -3,12 +3,13 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
+import attrs
 import trio
 
 from tests.faults.arena import BOUND, Client, Pending, code_of
-from tests.faults.case import NOTHING, Play, alone
+from tests.faults.case import Play
 from tests.faults.stage import resident_kib
 from tests.faults.wire import HARMLESS, Toxic
 from tests.waiting import background, in_time
@@ -22,99 +23,138 @@ MEMORY_KIB = 48 * 1024
 # --- what operators do ----------------------------------------------------------------------------------------
 
 
-async def operator(play: Play, *, method: str, params: Mapping[str, Any] = NOTHING, error: str = "") -> None:
-    """A word of an operator's, and whether it is obeyed (`error`: a pattern of why not).
+@attrs.frozen
+class Operator:
+    """A word of an operator's, and whether it is obeyed (`error`: a pattern of why not)."""
 
-    `params`: `{name}` stands for the server.
-    """
-    said = json.loads(json.dumps(dict(params)).replace("{name}", play.name))
-    answer = await (await play.operator.ask(method, said)).wait()
-    assert ("error" in answer) == bool(error), answer
-    assert re.search(error, json.dumps(answer)), answer
+    method: str
+    params: Mapping[str, Any] = attrs.field(factory=dict)
+    """`{name}` stands for the server."""
+    error: str = ""
+
+    async def take(self, play: Play) -> None:
+        """Ask and wait."""
+        params = json.loads(json.dumps(dict(self.params)).replace("{name}", play.name))
+        answer = await (await play.operator.ask(self.method, params)).wait()
+        assert ("error" in answer) == bool(self.error), answer
+        assert re.search(self.error, json.dumps(answer)), answer
 
 
-@alone
-async def writes(play: Play, *, text: str | None) -> None:
+@attrs.frozen
+class Writes:
     """The configuration's file becomes this text (None: it is gone)."""
-    if text is None:
-        play.arena.daemon.config.unlink()
-    else:
-        play.arena.write(text)
+
+    text: str | None
+    alone: ClassVar[bool] = True
+
+    async def take(self, play: Play) -> None:
+        """Write it."""
+        if self.text is None:
+            play.arena.daemon.config.unlink()
+        else:
+            play.arena.write(self.text)
 
 
-async def reconfigures(play: Play, *, entry: Mapping[str, Any]) -> None:
+@attrs.frozen
+class Reconfigures:
     """Some keys of the server's entry become others."""
-    await play.reconfigure(**entry)
+
+    entry: Mapping[str, Any]
+
+    async def take(self, play: Play) -> None:
+        """Reload."""
+        await play.reconfigure(**self.entry)
 
 
-@alone
-async def asks(play: Play, *, method: str, times: int) -> None:
+@attrs.frozen
+class Asks:
     """An operator asks the same so many times, one after the other; no process is started for it."""
-    before = play.arena.children()
-    for _ in range(times):
-        answer = await (await play.operator.ask(method)).wait()
-        assert "result" in answer, answer
-    assert play.arena.children() == before
+
+    method: str
+    times: int
+    alone: ClassVar[bool] = True
+
+    async def take(self, play: Play) -> None:
+        """Ask and wait."""
+        before = play.arena.children()
+        for _ in range(self.times):
+            answer = await (await play.operator.ask(self.method)).wait()
+            assert "result" in answer, answer
+        assert play.arena.children() == before
 
 
-@alone
-async def floods(play: Play, *, method: str, times: int, refused: bool = False) -> None:
+@attrs.frozen
+class Floods:
     """An operator asks the same so many times at once; all are answered, or some refused."""
-    operator = await play.visitors.operator()
-    asked = [await operator.ask(method) for _ in range(times)]
-    answers = [await pending.wait() for pending in asked]
-    assert refused or all("result" in answer for answer in answers)
-    assert any("result" in answer for answer in answers)
-    await operator.close()
+
+    method: str
+    times: int
+    refused: bool = False
+    alone: ClassVar[bool] = True
+
+    async def take(self, play: Play) -> None:
+        """Ask, then wait."""
+        operator = await play.visitors.operator()
+        asked = [await operator.ask(self.method) for _ in range(self.times)]
+        answers = [await pending.wait() for pending in asked]
+        assert self.refused or all("result" in answer for answer in answers)
+        assert any("result" in answer for answer in answers)
+        await operator.close()
 
 
 # --- what clients do ------------------------------------------------------------------------------------------
 
 
-async def says(
-    play: Play,
-    *,
-    data: bytes,
-    answers: Sequence[tuple[str, str]] = (),
-    cut_off: bool = False,
-    up: Toxic = HARMLESS,
-    down: Toxic = HARMLESS,
-) -> None:
-    """A client of its own says these bytes, and is answered so; then it asks for something ordinary.
+@attrs.frozen
+class Says:
+    """A client of its own says these bytes, and is answered so; then it asks for something ordinary."""
 
-    `answers`: id (as JSON) and code of each answer, in any order.
-    `cut_off`: it is hung up on instead of being served on.
-    """
-    client = await play.visitors.client(up, down)
-    owed = [(client.expects(identity), code) for identity, code in answers]
-    await client.send(data.replace(b"%NAME%", play.name.encode()))
-    for pending, code in owed:
-        answer = await pending.wait()
-        assert code_of(answer) in code.split("|"), (answer, code)
-    if cut_off:
-        await in_time(client.closed.wait(), BOUND)
-    else:
-        await (await client.ask("ping")).wait()
-        await client.close()
+    data: bytes
+    answers: Sequence[tuple[str, str]] = ()
+    """Id (as JSON) and code of each answer, in any order."""
+    cut_off: bool = False
+    """It is hung up on instead of being served on."""
+    up: Toxic = attrs.field(default=HARMLESS, kw_only=True)
+    down: Toxic = attrs.field(default=HARMLESS, kw_only=True)
+
+    async def take(self, play: Play) -> None:
+        """Say it and wait."""
+        client = await play.visitors.client(self.up, self.down)
+        owed = [(client.expects(identity), code) for identity, code in self.answers]
+        await client.send(self.data.replace(b"%NAME%", play.name.encode()))
+        for pending, code in owed:
+            answer = await pending.wait()
+            assert code_of(answer) in code.split("|"), (answer, code)
+        if self.cut_off:
+            await in_time(client.closed.wait(), BOUND)
+        else:
+            await (await client.ask("ping")).wait()
+            await client.close()
 
 
-@alone
-async def never_reads(play: Play, *, request: bytes, times: int, cut_off: bool = False) -> None:
-    """A client asks and asks, and reads nothing: it costs little memory, and others are served.
+@attrs.frozen
+class NeverReads:
+    """A client asks and asks, and reads nothing: it costs little memory, and others are served."""
 
-    `cut_off`: it is hung up on; otherwise it is read from no more.
-    """
-    before = resident_kib(play.arena.pid)
-    async with await play.visitors.silent() as stream, background() as nursery:
-        sender = _Sender(stream, request.replace(b"%NAME%", play.name.encode()))
-        nursery.start_soon(sender.run, times)
-        other = await play.visitors.client()
-        while not sender.cut_off and (cut_off or sender.moves()):
-            await (await other.call(play.name, "echo")).wait()
-            await trio.sleep(STANDSTILL_SECONDS / 10)
-        await other.close()
-    assert sender.cut_off == cut_off
-    assert resident_kib(play.arena.pid) - before < MEMORY_KIB
+    request: bytes
+    times: int
+    cut_off: bool = attrs.field(default=False, kw_only=True)
+    """It is hung up on; otherwise it is read from no more."""
+    alone: ClassVar[bool] = True
+
+    async def take(self, play: Play) -> None:
+        """Write until that is of no use any more."""
+        before = resident_kib(play.arena.pid)
+        async with await play.visitors.silent() as stream, background() as nursery:
+            sender = _Sender(stream, self.request.replace(b"%NAME%", play.name.encode()))
+            nursery.start_soon(sender.run, self.times)
+            other = await play.visitors.client()
+            while not sender.cut_off and (self.cut_off or sender.moves()):
+                await (await other.call(play.name, "echo")).wait()
+                await trio.sleep(STANDSTILL_SECONDS / 10)
+            await other.close()
+        assert sender.cut_off == self.cut_off
+        assert resident_kib(play.arena.pid) - before < MEMORY_KIB
 
 
 class _Sender:
@@ -143,74 +183,92 @@ class _Sender:
             self.cut_off = True
 
 
-async def crowd(
-    play: Play,
-    *,
-    clients: int,
-    calls: int,
-    tool: str = "echo",
-    args: Mapping[str, Any] = NOTHING,
-    code: str = "",
-) -> None:
-    """So many clients at once, each with so many calls to the server, all of id 1 to n.
+@attrs.frozen
+class Crowd:
+    """So many clients at once, each with so many calls to the server, all of id 1 to n."""
 
-    `code`: what the calls may be answered with; several with `|` between them.
-    """
+    clients: int
+    calls: int
+    tool: str = "echo"
+    args: Mapping[str, Any] = attrs.field(factory=dict)
+    code: str = ""
+    """What the calls may be answered with; several with `|` between them."""
 
-    async def one() -> None:
+    async def take(self, play: Play) -> None:
+        """All at once."""
+        async with trio.open_nursery() as nursery:
+            for _ in range(self.clients):
+                nursery.start_soon(self._one, play)
+
+    async def _one(self, play: Play) -> None:
         client: Client = await play.visitors.client()
         asked: list[Pending] = [
-            await client.call(play.name, tool, id_=number, **args) for number in range(1, calls + 1)
+            await client.call(play.name, self.tool, id_=number, **self.args)
+            for number in range(1, self.calls + 1)
         ]
         for pending in asked:
             answer = await pending.wait()
-            assert code_of(answer) in code.split("|"), answer
+            assert code_of(answer) in self.code.split("|"), answer
         await client.close()
 
-    async with trio.open_nursery() as nursery:
-        for _ in range(clients):
-            nursery.start_soon(one)
 
-
-@alone
-async def connects(play: Play, *, times: int, data: bytes = b"") -> None:
+@attrs.frozen
+class Connects:
     """So many connections that say nothing, or half a line; all are open at once and then closed."""
-    streams = [await play.visitors.silent() for _ in range(times)]
-    try:
-        for stream in streams:
-            if data:
-                await stream.send_all(data)
-        late = await play.visitors.client()
-        await (await late.ask("ping")).wait()
-        await late.close()
-    finally:
-        for stream in streams:
-            await trio.aclose_forcefully(stream)
+
+    times: int
+    data: bytes = b""
+    alone: ClassVar[bool] = True
+
+    async def take(self, play: Play) -> None:
+        """Come, wait until another one is served, go."""
+        streams = [await play.visitors.silent() for _ in range(self.times)]
+        try:
+            for stream in streams:
+                if self.data:
+                    await stream.send_all(self.data)
+            late = await play.visitors.client()
+            await (await late.ask("ping")).wait()
+            await late.close()
+        finally:
+            for stream in streams:
+                await trio.aclose_forcefully(stream)
 
 
-async def same_id(play: Play) -> None:
+@attrs.frozen
+class SameId:
     """A second request under the id of one that is in flight is refused."""
-    client = await play.visitors.client()
-    before = len(play.taken("tools/call"))
-    first = await client.call(play.name, "sleep", id_="twice")
-    await play.until(lambda: len(play.taken("tools/call")) > before, "the call has not arrived")
-    # The refusal comes under the same id, so it is the first answer.
-    await client.call(play.name, "echo", id_="twice")
-    assert code_of(await first.wait()) == "-32600"
-    await client.close()
+
+    async def take(self, play: Play) -> None:
+        """Ask twice."""
+        client = await play.visitors.client()
+        before = len(play.taken("tools/call"))
+        first = await client.call(play.name, "sleep", id_="twice")
+        await play.until(lambda: len(play.taken("tools/call")) > before, "the call has not arrived")
+        # The refusal comes under the same id, so it is the first answer.
+        await client.call(play.name, "echo", id_="twice")
+        assert code_of(await first.wait()) == "-32600"
+        await client.close()
 
 
-async def progress_of(
-    play: Play, *, tool: str, args: Mapping[str, Any], times: int, token: object = "mine"
-) -> None:
+@attrs.frozen
+class ProgressOf:
     """A call that wants progress gets it, under its own token, and none after its answer."""
-    client = await play.visitors.client()
-    pending = await client.call(play.name, tool, meta={"progressToken": token}, **args)
-    answer = await pending.wait()
-    assert code_of(answer) == "", answer
-    told = len(client.notices)
-    # Whatever the server had sent before is ahead of this answer.
-    await (await client.call(play.name, "echo")).wait()
-    assert [note["params"]["progressToken"] for note in client.notices] == [token] * times
-    assert len(client.notices) == told
-    await client.close()
+
+    tool: str
+    args: Mapping[str, Any]
+    times: int
+    token: object = "mine"
+
+    async def take(self, play: Play) -> None:
+        """Call and count."""
+        client = await play.visitors.client()
+        pending = await client.call(play.name, self.tool, meta={"progressToken": self.token}, **self.args)
+        answer = await pending.wait()
+        assert code_of(answer) == "", answer
+        told = len(client.notices)
+        # Whatever the server had sent before is ahead of this answer.
+        await (await client.call(play.name, "echo")).wait()
+        assert [note["params"]["progressToken"] for note in client.notices] == [self.token] * self.times
+        assert len(client.notices) == told
+        await client.close()
