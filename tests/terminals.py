@@ -75,8 +75,9 @@ class Terminal:
 
     def wait(self) -> int:
         """Read to the command's end; its exit status."""
+        end = time.monotonic() + WAIT
         while self._more():
-            pass
+            assert time.monotonic() < end, f"the command goes on after {self._seen!r}"
         return self.process.wait(WAIT)
 
     def _take(self, data: bytes) -> None:

@@ -18,7 +18,7 @@ from prompt_toolkit.formatted_text import ANSI
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import FormattedTextControl, Layout, Window
-from prompt_toolkit.output import ColorDepth, Output
+from prompt_toolkit.output import ColorDepth
 from rich.color import ColorSystem
 from rich.console import Console, Group, RenderableType
 from rich.segment import Segment
@@ -34,8 +34,6 @@ from daemon.safety.escape import visible
 from daemon.states import WORST_FIRST
 
 if TYPE_CHECKING:
-    from prompt_toolkit.input import Input
-
     from daemon.operators.reports import OneStatusReport, ServerReport, StatusReport
 
 
@@ -425,17 +423,15 @@ def has_screen(environ: Mapping[str, str], *streams: TextIO) -> bool:
     return environ.get("TERM", "dumb") not in {"", "dumb", "unknown"} and all(each.isatty() for each in streams)
 
 
-def watch_screen(
-    poll: StatusPoll, server: str | None = None, *, terminal: tuple[Input, Output] | None = None
-) -> Picture:
+def watch_screen(poll: StatusPoll, server: str | None = None) -> Picture:
     """Show the answers of an unstarted `poll` until the person leaves; returns the last picture."""
     choices = WatchChoices() if server is None else WatchChoices(page=WatchPage.SERVER, selected=server)
     poll.see(server)
-    screen = _application(poll, choices, terminal)
+    screen = _application(poll, choices)
     before = {number: signal.signal(number, lambda *_: _leave(screen)) for number in _ENDING}
-    poll.start(lambda: _answered(screen, poll))
     try:
-        screen.run()
+        # Not before the screen has a loop: the first answer's fault would find none, and be lost.
+        screen.run(pre_run=lambda: poll.start(lambda: _answered(screen, poll)))
     except (EOFError, KeyboardInterrupt):
         # The terminal is gone, or Ctrl-C came as a signal.
         pass
@@ -459,9 +455,7 @@ def _answered(screen: Application[None], poll: StatusPoll) -> None:
     screen.invalidate()
 
 
-def _application(
-    poll: StatusPoll, choices: WatchChoices, terminal: tuple[Input, Output] | None
-) -> Application[None]:
+def _application(poll: StatusPoll, choices: WatchChoices) -> Application[None]:
     keys = KeyBindings()
 
     # Eager, for every key: prompt_toolkit binds keys of its own for line editing.
@@ -488,15 +482,12 @@ def _application(
             return ANSI("")
         return ANSI("\n".join("".join(map(_ansi, line)) for line in lines))
 
-    read, write = terminal or (None, None)
     screen: Application[None] = Application(
         Layout(Window(FormattedTextControl(drawn), wrap_lines=False, always_hide_cursor=True)),
         key_bindings=keys,
         full_screen=True,
         refresh_interval=CLOCK_SECONDS,
         color_depth=ColorDepth.DEPTH_1_BIT if os.environ.get("NO_COLOR") else ColorDepth.DEPTH_4_BIT,
-        input=read,
-        output=write,
     )
     screen.ttimeoutlen = screen.timeoutlen = ESCAPE_SECONDS
     return screen

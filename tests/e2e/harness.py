@@ -97,6 +97,7 @@ class Daemon:
             **{key: os.environ[key] for key in ("HOME", "PATH", "USER", "LANG") if key in os.environ},
             "XDG_RUNTIME_DIR": str(directory),
             "XDG_STATE_HOME": str(directory / "state"),
+            "XDG_DATA_HOME": f"{environ.get('HOME', directory)}/.local/share",
             **environ,
         }
         self.process: subprocess.Popen[bytes] | Life | None = None

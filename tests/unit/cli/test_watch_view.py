@@ -2,11 +2,15 @@
 
 import threading
 import time
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, cast
 
 import attrs
 import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
 from rich.cells import cell_len
 
 from daemon.cli.control import DaemonUnreachable, RemoteFault
@@ -20,6 +24,7 @@ from daemon.cli.watch import (
     WatchChoices,
     WatchPage,
     frame,
+    watch_screen,
 )
 from tests.pairwise import pairwise as combined
 from tests.unit.cases import cases
@@ -243,3 +248,20 @@ def test_another_server_is_asked_about_at_once_and_a_daemon_that_is_away_leaves_
     seen = asked.next("z")
     assert (seen.status, seen.one, seen.at, seen.problem, seen.away) == (last, {"name": "z"}, 8.0, "", 0.0)
     asked.poll.stop()
+
+
+class FailsAtOnce(StatusPoll):
+    """A poll whose first answer comes before anything else."""
+
+    def start(self, notify: Callable[[], object]) -> None:
+        self._run(notify)
+
+
+def test_a_fault_of_the_first_answer_ends_the_screen_however_early_it_comes() -> None:
+    def look(_server: str | None) -> Any:
+        raise ZeroDivisionError
+
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        keys.send_text("q")  # which ends a screen that has missed the fault
+        with pytest.raises(ZeroDivisionError):
+            watch_screen(FailsAtOnce(look, NEVER))
