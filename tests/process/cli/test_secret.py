@@ -85,5 +85,8 @@ def test_up_moves_a_clients_secrets_into_the_keyring_and_its_server_gets_them(us
     assert CANARY not in client.read_text() + config.read_text() + user.log.read_text()
     called = user.mcpd("call", "mine/env")
     assert f'"API_TOKEN": "{CANARY}"' in called.stdout, called.stderr
+    before = config.read_bytes(), client.read_bytes()
+    again = user.mcpd("up", "--clients", "cursor")
+    assert (again.returncode, again.stderr, config.read_bytes(), client.read_bytes()) == (0, "", *before)
     assert user.mcpd("uninstall", "cursor").returncode == 0
     assert CANARY in client.read_text()

@@ -82,6 +82,15 @@ async def test_a_client_has_its_list_before_it_is_told_that_a_tool_is_loaded(
     assert await served(client)
 
 
+async def test_a_search_that_finds_nothing_waits_for_nobody(nursery: trio.Nursery) -> None:
+    client = (await shaken(Stage(**SEARCH), nursery)).client
+    await client.ask("tools/call", FIND, request_id="found")
+    assert await order(client, 1) == [TOOLS_CHANGED]
+    nothing = {"name": "search_tools", "arguments": {"query": "xylophone"}}
+    await client.ask("tools/call", nothing, request_id="nothing")
+    assert await order(client, 1) == ["nothing"]
+
+
 async def test_a_modern_client_is_told_in_its_subscription_and_waited_for(nursery: trio.Nursery) -> None:
     client = await Stage(**LOAD).client(nursery)
     listen = {"_meta": MODERN, "notifications": {"toolsListChanged": True}}

@@ -334,6 +334,22 @@ async def test_the_requests_that_wait_are_bounded(stage: Stage, nursery: trio.Nu
     stage.memory.open.set()
 
 
+async def test_it_hears_of_every_change_until_it_leaves(stage: Stage, nursery: trio.Nursery) -> None:
+    heard: list[int] = []
+    it, other = attachments(stage, nursery, lambda: heard.append(1)), attachments(stage, nursery)
+    asked = await present(it, "k")
+    shared = await present(other, "k")
+    assert shared.state is asked.state
+    tools = [(each, 1) for each in (stage.catalog.value.servers["alpha"].tools or {}).values()]
+    stage.sessions.load(shared.state, tools[:1], source=Source.MANUAL)
+    assert heard == [1]
+    it.leave()
+    stage.sessions.load(shared.state, tools[1:], source=Source.MANUAL)
+    assert (heard, list(stage.sessions.named)) == ([1], ["k"])
+    other.leave()
+    assert list(stage.sessions.named) == []
+
+
 async def test_a_session_with_a_call_in_flight_does_not_make_room(stage: Stage, nursery: trio.Nursery) -> None:
     """What the call loads in the end must not be put into a session that was left, beside a new one."""
     busy: list[Attachment] = []

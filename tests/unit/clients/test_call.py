@@ -697,7 +697,9 @@ async def test_an_error_has_its_code_its_text_and_its_details(
     assert [each[3] for each in stage.log.notes] == [error] * 2
 
 
-async def test_a_request_is_logged_without_what_it_was_given(stage: Stage, nursery: trio.Nursery) -> None:
+async def test_a_request_is_logged_without_what_it_was_given_and_counted_apart_from_calls(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
     stage.offers("alpha", Kind.PROMPT, "p")
     stage.offers("alpha", Kind.RESOURCE, "file:///listed")
     client = await stage.client(nursery)
@@ -714,8 +716,12 @@ async def test_a_request_is_logged_without_what_it_was_given(stage: Stage, nurse
         stage.answer(sent, b"{}")
         await client.get()
         assert stage.log.notes[-1][1] == label
-    # It is counted apart from calls of tools.
+    # It is counted apart from calls of tools, and by what became of it.
+    await client.ask("prompts/get", {"name": "p"})
+    stage.lose(await stage.alpha.wait_sent(5), errors.UpstreamLost("gone", server="alpha"))
+    await client.get()
     counted = stage.tally.servers["alpha"]
     requests = {"prompts/get": 1, "resources/read": 2, "completion/complete": 1}
-    assert counted.requests == {(method, "ok"): count for method, count in requests.items()}
-    assert (stage.alpha.recorded, stage.tally.tools, counted.count) == ([], {}, 0)
+    lost = {("prompts/get", errors.UpstreamLost.code): 1}
+    assert counted.requests == {(method, "ok"): count for method, count in requests.items()} | lost
+    assert (stage.alpha.recorded, stage.tally.tools, counted.count, counted.outcomes) == ([], {}, 0, {})

@@ -175,6 +175,16 @@ async def test_what_is_asked_while_a_call_is_parked_comes_in_the_next_round(call
     assert (await call.client.get())["id"] == 3
 
 
+async def test_what_a_server_takes_back_is_not_asked_again(call: Parked) -> None:
+    call.request.withdraw("the server has cancelled it")
+    await again(call.client, call.state, {})
+    await trio.testing.wait_all_tasks_blocked()
+    call.stage.answer(call.sent)
+    message = await call.client.get()
+    assert (message["id"], "inputRequests" in message["result"]) == (2, False)
+    assert not call.told.count
+
+
 @pytest.mark.parametrize(
     "responses", [None, {}, {"else": ACCEPTED}, "{wrong}", {"KEY": 12345}, {"KEY": {"action": "maybe"}}]
 )

@@ -71,6 +71,18 @@ def test_more_than_five_failures_within_sixty_seconds_are_a_crashloop(
         assert verdict.delay == 30.0
 
 
+@pytest.mark.parametrize(
+    ("ending", "state"),
+    [(Ending.CANNOT_START, ServerState.FAILED), (Ending.NEEDS_AUTH, ServerState.NEEDS_AUTH)],
+)
+def test_what_cannot_be_expected_to_work_is_parked_whatever_went_before(
+    ending: Ending, state: ServerState
+) -> None:
+    for before in (0, 1, 50):
+        runs = [*(streak(before, apart=0.1) if before else []), run(ending, healthy=50.0, at=5.0)]
+        assert judge(POLICY, runs, 0.0) == Backoff(state=state, delay=300.0), before
+
+
 def test_a_streak_of_ten_thousand_failures_is_judged_run_by_run_and_not_remembered_one_by_one() -> None:
     judging = Streak(POLICY, rng=lambda: 0.0)
     seen: list[weakref.ref[Run]] = []

@@ -211,6 +211,21 @@ async def test_a_client_of_http_1_0_gets_a_stream_until_it_is_closed() -> None:
     assert said.endswith(b"\r\n\r\nall")
 
 
+async def test_what_is_due_is_called_once_and_the_last_wish_counts() -> None:
+    called: list[str] = []
+
+    def serve(exchange: HttpExchange) -> None:
+        exchange.wait_until(1.0, lambda: called.append("never"))
+        exchange.wait_until(2.0, lambda: called.append("once"))
+
+    async with visiting(serve) as visit:
+        await visit.client.send("GET", "/")
+        await trio.testing.wait_all_tasks_blocked()
+        for now in (1.5, 2.0, 2.5):
+            visit.connection.tick(now)
+    assert called == ["once"]
+
+
 async def test_an_answer_that_takes_long_becomes_a_stream_with_comments() -> None:
     replies: list[PostReply] = []
     async with visiting(lambda exchange: replies.append(PostReply(exchange))) as visit:

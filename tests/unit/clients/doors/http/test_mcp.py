@@ -113,9 +113,8 @@ async def test_what_cannot_be_served_is_refused(
         assert not endpoint.served
 
 
-async def test_other_methods_are_not_allowed() -> None:
+async def test_a_modern_notification_is_acknowledged_and_dropped_and_other_methods_are_not_allowed() -> None:
     async with at_the_door() as (endpoint, visit):
-        # A notification of the modern era is acknowledged and dropped.
         assert (await visit.client.ask("POST", "/mcp", *modern("notifications/initialized"))).status == 202
         assert not endpoint.served
         response = await visit.client.ask("PUT", "/mcp", POST)
@@ -203,12 +202,17 @@ def test_a_request_that_agrees_with_itself_passes() -> None:
     assert judged(headers={"mcp-name": encoded("écho")}, name="écho") is None
     assert judged("tools/list") is None
     assert judged("resources/read", headers={"mcp-name": "file:///a"}, uri="file:///a") is None
-    # About a task, a request may lack the name but not contradict it.
-    assert judged("tasks/get", taskId="x") is None
-    assert judged("tasks/get", {"mcp-name": "y"}, taskId="x") == mcp.HEADER_MISMATCH
-    # A version that nobody speaks is the session's matter; methods of earlier revisions are not found.
+    # A version that nobody speaks is the session's matter.
     meta = {VERSION_KEY: "2099-01-01", CAPABILITIES_KEY: {}}
     assert judged("tools/list", headers={"mcp-protocol-version": "2099-01-01"}, _meta=meta) is None
+
+
+def test_a_request_about_a_task_may_lack_the_name_but_not_contradict_it() -> None:
+    assert judged("tasks/get", taskId="x") is None
+    assert judged("tasks/get", {"mcp-name": "y"}, taskId="x") == mcp.HEADER_MISMATCH
+
+
+def test_a_method_of_earlier_revisions_is_not_found() -> None:
     for method in ("initialize", "ping", "logging/setLevel"):
         assert judged(method) == METHOD_NOT_FOUND
 
