@@ -161,7 +161,9 @@ class UpstreamActor:
     async def _serve(self, connection: UpstreamConnection, greeting: Greeting, lifecycle: Lifecycle) -> None:
         self.access.is_modern = greeting.era is Era.MODERN
         if not self.access.is_modern:
-            self.access.second, self.access.has_both_eras = None, False
+            self.access.second = None
+            if self._second is not None:
+                self._second.give_up()
         self.access.has_resources = "resources" in greeting.others
         self.access.log.say("INFO", f"speaks MCP {greeting.version}: {greeting.server_info}")
         if greeting.dropped:

@@ -59,6 +59,7 @@ class SecondConnection:
         self._refused_until = -math.inf
         self._called = False
         self._is_open = False
+        self._keeping = trio.CancelScope()
 
     def __repr__(self) -> str:
         return f"<Second connection to {self._first.name}: {'up' if self._first.second_admission else 'down'}>"
@@ -85,7 +86,7 @@ class SecondConnection:
 
     async def wake(self) -> bool:
         """Open the connection once the server is up; if that fails, calls use the first connection."""
-        if self._first.has_both_eras:
+        if self._first.has_both_eras and not self._goes_over_first:
             # Both open at once: the first one's answer would say nothing new.
             self._wanted.set()
         if not await self._first.wake():
@@ -110,31 +111,41 @@ class SecondConnection:
     async def keep(self) -> None:
         """Open the connection when needed, until the first one ends: a new process may speak another era."""
         self._refused_until = -math.inf
+        if self._context.server.name in self._context.lessons:
+            # Its caches are others, which one process fills first.
+            self._first.has_both_eras, self._wanted = False, trio.Event()
         if self._first.opens_both:
             self._first.opens_both = False
             self._wanted.set()
-        while True:
-            await self._wanted.wait()
-            self._is_open = True
-            try:
-                await self._serve()
-                self._first.log.say("INFO", "closed its second connection, which nobody used")
-            except Exception as error:
-                plain = leaf(error)
-                if not isinstance(plain, McpdError):
-                    raise
-                if isinstance(plain, ProtocolFault):
-                    # It speaks the modern era only, which no later attempt changes.
-                    self._first.has_both_eras = False
-                    self._refuse(math.inf)
-                    self._first.log.say("INFO", f"has no connection for clients of older revisions: {plain}")
-                else:
-                    if self._is_open and self._first.second_admission is None:
-                        self._refuse(REFUSED_SECONDS)
-                    text = f"its connection for clients of older revisions ended: {plain}"
-                    self._first.log.say("WARNING", text)
-            finally:
-                self.close()
+        with trio.CancelScope() as self._keeping:
+            while True:
+                await self._wanted.wait()
+                self._is_open = True
+                try:
+                    await self._serve()
+                    self._first.log.say("INFO", "closed its second connection, which nobody used")
+                except Exception as error:
+                    plain = leaf(error)
+                    if not isinstance(plain, McpdError):
+                        raise
+                    if isinstance(plain, ProtocolFault):
+                        # It speaks the modern era only, which no later attempt changes.
+                        self._refuse(math.inf)
+                        self._first.log.say(
+                            "INFO", f"has no connection for clients of older revisions: {plain}"
+                        )
+                    else:
+                        if self._is_open and self._first.second_admission is None:
+                            self._refuse(REFUSED_SECONDS)
+                        text = f"its connection for clients of older revisions ended: {plain}"
+                        self._first.log.say("WARNING", text)
+                finally:
+                    self.close()
+
+    def give_up(self) -> None:
+        """End the connection and open none during this run: the server itself speaks an older revision."""
+        self._first.has_both_eras = False
+        self._keeping.cancel()
 
     async def _serve(self) -> None:
         timeouts = self._context.server.timeouts

@@ -311,9 +311,11 @@ def last_use_of(server: Server) -> LastUse | None:
 def succeed(actor: UpstreamAccess, old: UpstreamAccess) -> None:
     """Pass what is known of the actor with the earlier configuration on to the new one."""
     actor.stats, actor.stderr = old.stats, old.stderr
-    program, before = ((each.server.command, each.server.args, each.server.url) for each in (actor, old))
+    program, before = (
+        (each.command, each.args, each.url, each.confined is None) for each in (actor.server, old.server)
+    )
     if program == before:
-        # Another one may have to be downloaded first, which two processes must not do at once.
+        # Another one, or the same in the caches of a sandbox, may have to be downloaded first: by one process.
         actor.has_both_eras, actor.opens_both = old.has_both_eras, old.second_admission is not None
     actor.record = _recorded(actor)
     actor.stderr.begin(old.child.status.runs)

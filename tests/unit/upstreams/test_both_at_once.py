@@ -10,13 +10,15 @@ import pytest
 import trio
 
 from daemon.config.config_model import Server
+from daemon.config.sandbox_keys import SandboxRules
 from daemon.config.tuning import Timeouts
+from daemon.errors import ConnectionLost
 from daemon.supervision.lifecycle import ChildSpec
 from daemon.upstreams.second import SecondConnection
 from daemon.upstreams.upstream_access import UpstreamAccess, succeed
 from tests.faults.stage import Stage, at_work
 from tests.unit.upstreams.test_handshake import DISCOVERED, INITIALIZED
-from tests.unit.upstreams.transports.replies import TableConnection
+from tests.unit.upstreams.transports.replies import TableConnection, refusal
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 
@@ -36,24 +38,42 @@ class Starting(TableConnection):
         await trio.sleep_forever()
 
 
-@pytest.fixture
-def begun(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The times at which processes were started."""
-    times: list[float] = []
+class Machine:
+    """Where the processes of the server run."""
+
+    def __init__(self) -> None:
+        self.begun: list[float] = []
+        """The times at which processes were started."""
+        self.running = 0
+        self.is_modern = True
+        self.lessons: dict[str, object] = {}
+        self.broken: set[int] = set()
+        """The numbers of processes that cannot be started."""
 
     @asynccontextmanager
-    async def opened() -> AsyncIterator[Starting]:
-        times.append(trio.current_time())
-        replies = {"server__discover": [MODERN], "initialize": [INITIALIZED], "tools__list": [{"tools": []}]}
-        yield Starting(**replies)
+    async def opened(self) -> AsyncIterator[Starting]:
+        self.begun.append(trio.current_time())
+        if len(self.begun) in self.broken:
+            raise ConnectionLost("no such luck")
+        replies = {"initialize": [INITIALIZED], "tools__list": [{"tools": []}]}
+        self.running += 1
+        try:
+            yield Starting(**replies, server__discover=[MODERN if self.is_modern else refusal()])
+        finally:
+            self.running -= 1
 
-    async def connector(_context: object) -> Any:
+    async def connector(self, context: Any) -> Any:
         await trio.lowlevel.checkpoint()
-        return opened()
+        self.lessons = context.lessons
+        return self.opened()
 
-    monkeypatch.setattr("daemon.actors.upstream.connector", connector)
-    monkeypatch.setattr("daemon.upstreams.second.connector", connector)
-    return times
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    made = Machine()
+    monkeypatch.setattr("daemon.actors.upstream.connector", made.connector)
+    monkeypatch.setattr("daemon.upstreams.second.connector", made.connector)
+    return made
 
 
 async def waited(server: UpstreamAccess, run: int) -> float:
@@ -74,7 +94,7 @@ def reloaded(it: Stage, **changed: Any) -> UpstreamAccess:
     return again
 
 
-async def test_both_processes_of_a_server_that_had_two_start_at_once(begun: list[float]) -> None:
+async def test_both_processes_of_a_server_that_had_two_start_at_once(machine: Machine) -> None:
     async with at_work(SERVER) as it:
         # That it has both eras is not known before its first answer.
         assert await waited(it.one, 1) == 2 * START
@@ -85,11 +105,62 @@ async def test_both_processes_of_a_server_that_had_two_start_at_once(begun: list
         # Nobody calls meanwhile.
         await trio.sleep(START + 1)
         assert await waited(again, 3) == 0
+        begun = machine.begun
         assert [later - first for first, later in zip(begun[::2], begun[1::2], strict=True)] == [START, 0, 0]
+        # Only the reload has kept what was open.
+        again.child.restart()
+        await trio.sleep(2 * START)
+        assert len(begun) == 7
 
 
-async def test_another_program_may_have_to_be_installed_by_its_first_process(begun: list[float]) -> None:
+@pytest.mark.parametrize(
+    "changed", [{"args": ("another",)}, {"confined": SandboxRules()}], ids=["another program", "in a sandbox"]
+)
+async def test_what_may_have_to_be_installed_is_started_once_at_first(
+    machine: Machine, changed: dict[str, Any]
+) -> None:
     async with at_work(SERVER) as it:
         await waited(it.one, 1)
-        assert await waited(reloaded(it, args=("another",)), 2) == 2 * START
-        assert len(begun) == 4
+        assert await waited(reloaded(it, **changed), 2) == 2 * START
+        assert len(machine.begun) == 4
+
+
+async def test_a_lesson_which_has_other_caches_begins_with_one_process(machine: Machine) -> None:
+    async with at_work(SERVER) as it:
+        await waited(it.one, 1)
+        machine.lessons["s"] = object()
+        it.one.child.restart()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(waited, it.one, 2)
+            await trio.sleep(1)
+            nursery.start_soon(waited, it.one, 2)
+        assert machine.begun[3] - machine.begun[2] == START
+
+
+async def test_the_second_process_ends_if_the_first_speaks_the_older_era_by_now(machine: Machine) -> None:
+    async with at_work(SERVER) as it:
+        await waited(it.one, 1)
+        machine.is_modern = False
+        it.one.child.restart()
+        await it.one.child.status.wait_until(lambda now: now.incarnation == 2)
+        second = it.one.second
+        assert second is not None
+        assert await second.wake()
+        await trio.sleep(START)
+        assert (it.one.second, it.one.second_admission, machine.running) == (None, None, 1)
+        assert not it.one.has_both_eras
+
+
+async def test_a_second_process_that_fails_meanwhile_is_tried_once_however_many_call(machine: Machine) -> None:
+    async with at_work(SERVER) as it:
+        await waited(it.one, 1)
+        machine.broken = {4}
+        it.one.child.restart()
+        await it.one.child.status.wait_until(lambda now: now.incarnation == 2)
+        second = it.one.second
+        assert second is not None
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(second.wake)
+                await trio.sleep(1)
+        assert len(machine.begun) == 4
