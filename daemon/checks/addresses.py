@@ -16,7 +16,7 @@ from daemon import version
 from daemon.checks.findings import found, is_same
 from daemon.config.listen import is_loopback, split_authority
 from daemon.host import paths
-from daemon.host.tokens import TokenFile, TokenTrouble
+from daemon.host.tokens import TokenFile, TokenTrouble, confirming
 from daemon.kit.later import later
 from daemon.kit.wording import counted
 from daemon.processes import proc
@@ -172,8 +172,7 @@ def _problem(host: str, port: int) -> int:
 
 def _tokens(file: TokenFile, running: Running | None) -> Iterator[Finding]:
     if doubted := running and running.status["daemon"].get("doubtedTokens"):
-        words = "; ".join(f"`mcpd token confirm {name or '--default'}`" for name in doubted)
-        yield found("tokens-doubted", count=counted(len(doubted), "token"), words=words)
+        yield found("tokens-doubted", count=counted(len(doubted), "token"), words=confirming(doubted))
     try:
         status = file.path.lstat()
     except OSError:

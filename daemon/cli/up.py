@@ -37,6 +37,7 @@ from daemon.cli.terminal import Screen
 from daemon.config.command_lines import pinnable
 from daemon.errors import McpdError
 from daemon.host.paths import config_file, home
+from daemon.host.tokens import confirming
 from daemon.kit.wording import counted
 from daemon.safety.escape import document, visible
 from daemon.setup.adding import newest
@@ -112,13 +113,15 @@ def _set_up(options: argparse.Namespace, report: dict[str, Any]) -> int:
     changing = offer.changing if "clients" in agreed else ()
     status = installing.put_into(changing, tells_more=False)
     done = [each for each in offer.programs if not installing.is_pending(each)]
-    servers = _pinned(options, offer, settled(options))
+    servers, doubted = _pinned(options, offer, settled(options)), list[str]()
+    with suppress(DaemonUnreachable):
+        doubted = ask_with(options, "status", {})["daemon"].get("doubtedTokens", [])
     left = [each for each in offer.programs if each not in done]
     report |= _report(offer)
     for line in [
         *said_once(draft),
         *not_pinned(read_present(offer.present.config.path).servers),
-        *summary(servers, done, offer.found, options, left),
+        *summary(servers, done, offer.found, options, left, doubted),
     ]:
         print(textwrap.fill(visible(line), screen.width, break_long_words=False, break_on_hyphens=False))
     return status
@@ -329,8 +332,12 @@ def summary(
     found: ClientServers,
     options: argparse.Namespace,
     left: Sequence[ClientProgram] = (),
+    doubted: Sequence[str] = (),
 ) -> list[str]:
-    """Lines about working servers, faults, and how to undo; `left` are clients without mcpd."""
+    """Lines about working servers, faults, and how to undo.
+
+    `left` are clients without mcpd, `doubted` the tokens that wait for `mcpd token confirm`.
+    """
     works = [name for name, server in servers.items() if _works(server)]
     clients = f", in {titles(programs)} once restarted" if programs else ""
     troubles = [_trouble(name, server) for name, server in servers.items() if not _works(server, WELL)]
@@ -342,6 +349,9 @@ def summary(
     troubles += [each.in_a_line for each in found.unread]
     unread = {each.program.name for each in found.unread}
     troubles += [f"{each.title} is as it was (see above)" for each in left if each.name not in unread]
+    if doubted:
+        what = f"{counted(len(doubted), 'token')} of an earlier daemon refused until you confirm"
+        troubles.append(f"{what} (see `mcpd token list`; {confirming(doubted)})")
     names = " ".join(program.name for program in programs)
     ends = "mcpd stop" if options.socket or installed(os.environ) is None else "mcpd service uninstall"
     undo = [f"`mcpd uninstall {names}`"] if programs else []

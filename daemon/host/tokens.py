@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -31,6 +32,11 @@ MAX_TOKENS = 256
 
 MAX_FILE = 1 << 20
 """Most bytes of the file: ten times those of `MAX_TOKENS` tokens with many profiles."""
+
+
+def confirming(names: Iterable[str]) -> str:
+    """The commands that confirm tokens of an earlier daemon; an empty name stands for the default token."""
+    return "; ".join(f"`mcpd token confirm {name or '--default'}`" for name in names)
 
 
 class TokenTrouble(McpdError):

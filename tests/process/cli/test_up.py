@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.harness import RawClient
+from tests.e2e.harness import RawClient, free_port
 from tests.process.setup.users import ARGS, PROGRAM, User, user
 from tests.terminals import Typing
 
@@ -271,6 +271,17 @@ def test_what_needs_attention_is_said_and_what_a_project_has_is_not_taken(here: 
     assert codex.read_text() == "= broken"
     assert list(json.loads(config(here).read_text())["mcpServers"]) == ["echo", "broken"]
     assert f"Left out: theirs of the project, in {project} (`mcpd import`" in done.stdout
+
+
+def test_tokens_that_wait_to_be_confirmed_after_a_restart_need_attention(here: User) -> None:
+    assert here.mcpd("up", "--yes", *CLIENTS).returncode == 0
+    listen = {"http": {"address": f"127.0.0.1:{free_port()}"}}
+    config(here).write_text(json.dumps({**json.loads(config(here).read_text()), "listen": listen}))
+    for words in (("start", "--restart"), ("token", "new", "ci"), ("start", "--restart")):
+        assert here.mcpd(*words).returncode == 0
+    said = " ".join(here.mcpd("up", "--yes", *CLIENTS).stdout.split())
+    assert "Needs attention: 2 tokens of an earlier daemon refused until you confirm" in said
+    assert "`mcpd token confirm --default`; `mcpd token confirm ci`" in said
 
 
 def test_what_claude_code_has_in_one_directory_is_taken_from_anywhere_for_it_alone(here: User) -> None:

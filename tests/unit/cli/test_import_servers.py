@@ -268,6 +268,9 @@ def test_what_works_what_needs_attention_and_the_way_back(user: Users) -> None:
     assert "new: 2 held until you approve (`mcpd approve new`)" in attention
     assert undo == "Undo: `mcpd uninstall codex`, then `mcpd stop`."
     assert summary(SERVERS, [], found, options)[2] == "Undo: `mcpd stop`."
+    waits = "2 tokens of an earlier daemon refused until you confirm"
+    how = "see `mcpd token list`; `mcpd token confirm --default`; `mcpd token confirm ci`"
+    assert summary({}, [], found, options, doubted=["", "ci"])[1] == f"Needs attention: {waits} ({how})."
 
 
 def test_servers_that_may_change_at_each_start_are_told_with_what_pins_them() -> None:
