@@ -247,6 +247,14 @@ async def test_a_call_cancelled_while_its_client_is_asked_leaves_nothing(stage: 
     assert guest.session.in_flight == 0
 
 
+async def test_everything_can_be_asked_at_once(stage: Stage, client: Client) -> None:
+    needs(stage, await called(stage, client), {key: key for key in ANSWERS})
+    asked = [await client.get() for _ in ANSWERS]
+    for message in reversed(asked):
+        await client.send({"jsonrpc": "2.0", "id": message["id"], "result": ANSWERS[message["method"]]})
+    assert (await stage.alpha.wait_sent(2)).members["inputResponses"] == ANSWERS
+
+
 async def test_a_server_that_went_meanwhile_is_woken_and_told(stage: Stage, client: Client) -> None:
     needs(stage, await called(stage, client), {"who": "elicitation/create"})
     asked = await client.get()

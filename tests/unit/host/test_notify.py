@@ -119,18 +119,20 @@ def inherit(sockets: list[socket.socket], **variables: str) -> dict[str, Any]:
         ("control:front", ["control", "front"]),
         (":control", ["front", "control"]),
         ("http:http", ["http", "http 4"]),
+        (None, ["front", "front 4"]),
     ],
-    ids=["by their names", "without a name", "with a name twice"],
+    ids=["by their names", "without a name", "with a name twice", "without any names"],
 )
 @pytest.mark.process
 def test_inherited_sockets_are_found_by_their_names_and_none_is_lost(
-    sockets: Path, names: str, found: list[str]
+    sockets: Path, names: str | None, found: list[str]
 ) -> None:
+    named = {} if names is None else {"LISTEN_FDNAMES": names}
     with socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second:
         for place, one in enumerate((first, second)):
             one.bind(str(sockets / str(place)))
             one.listen()
-        report = inherit([first, second], LISTEN_FDS="2", LISTEN_PID="SELF", LISTEN_FDNAMES=names)
+        report = inherit([first, second], LISTEN_FDS="2", LISTEN_PID="SELF", **named)
     assert report["left"] == []
     assert report["found"] == {
         name: [FIRST_FD + place, str(sockets / str(place)), False, False] for place, name in enumerate(found)
