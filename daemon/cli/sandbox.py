@@ -109,7 +109,7 @@ def _learn(options: argparse.Namespace) -> int:
         say(*(f"  {each['key']} {each['value']}: {each['why']}" for each in answer["lines"]))
     for each in answer["notes"]:
         note(each)
-    return _put(options, answer["sandbox"]) if options.write else 0
+    return _put(options, answer["sandbox"], keep=False) if options.write else 0
 
 
 def _calls(path: Path) -> list[Message]:
@@ -131,14 +131,14 @@ def _entry(options: argparse.Namespace) -> tuple[Path, Server]:
     return path, parse.load(path, os.environ).mcp_servers[options.server]
 
 
-def _put(options: argparse.Namespace, value: object, *below: str) -> int:
+def _put(options: argparse.Namespace, value: object, *below: str, keep: bool = True) -> int:
     """Write an entry's `sandbox`, or a key in it, and wait until the server is up again."""
     name, (path, server) = options.server, _entry(options)
     if server.sandbox_enabled is False:
         text = f"`sandboxEnabled` of {name} in {path} is false, and overrides `sandbox`"
         raise CommandFailed(f"{text}: remove it first; nothing was changed")
     note(f"sets the sandbox of {name} in {path}; the server restarts")
-    return editing.put(options, [settings.Setting(trail=("sandbox", *below), value=value)])
+    return editing.put(options, [settings.Setting(trail=("sandbox", *below), value=value)], keep=keep)
 
 
 def allow_host(options: argparse.Namespace) -> int:

@@ -291,7 +291,8 @@ def finish(
     elif not effect.asked:
         note(f"{name} was not tried: {why}. `mcpd start` starts a daemon", lines=True)
     else:
-        after = f"{BACK}; try again when that is corrected, or with --keep" if undone else after
+        again = "" if options.change in {"sandbox", "up"} else ", or with --keep"
+        after = f"{BACK}; try again when that is corrected{again}" if undone else after
         note(f"{why}\nmcpd: {after}", lines=True)
     return 0 if effect.is_well or not effect.asked else EX_FAULT
 

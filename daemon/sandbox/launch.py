@@ -61,6 +61,7 @@ class Lesson:
         self.before = server.written.confined
         self.enough = trio.Event()
         self.policies: list[policy.Policy] = []
+        self.named = set[str]()
         self.egress = egress.Egress(server.name, self.rules.host_rules, lambda *_refused: None)
         self.watching = watching.FileWatch(platform.machine())
 
@@ -71,6 +72,9 @@ class Lesson:
         path = env.get("PATH", os.defpath)
         made = policy.resolve(server, self.rules, around, path)
         self.policies.append(made)
+        values = (each.rpartition("=")[2] for each in (*server.args, *server.env.values()))
+        found = (each for each in values if each.startswith("/") and os.path.exists(each))  # noqa: PTH110
+        self.named.update(map(os.path.realpath, found))
         os.makedirs(made.data, mode=0o700, exist_ok=True)  # noqa: PTH103
         inside = {**env, DATA: made.data, **egress.proxy_environment(self.rules.host_rules)}
         ours, theirs = socket.socketpair()
@@ -87,7 +91,7 @@ class Lesson:
             return None
         hosts = {host: each.count for host, each in self.egress.allowed.hosts.items()}
         refused = {host: str(each.reason) for host, each in self.egress.refused.hosts.items()}
-        seen = attrs.evolve(self.watching.seen(), hosts=hosts, refused=refused)
+        seen = attrs.evolve(self.watching.seen(), hosts=hosts, refused=refused, named=self.named)
         # Instances differ in their workspaces and data.
         places = {path: access for each in self.policies for path, access in each.places.items()}
         own = {inside: outside for each in self.policies for inside, outside in each.own.items()}

@@ -52,6 +52,8 @@ class Observations:
 
     paths: Mapping[str, Use] = attrs.field(factory=dict)
     """Resolved paths, in the order of first use."""
+    named: Collection[str] = ()
+    """Resolved paths that were there before, and that the server's arguments or environment name."""
     addresses: Mapping[str, int] = attrs.field(factory=dict)
     """Addresses that the server tried to reach directly, with the number of tries."""
     missed: int = 0
@@ -102,7 +104,7 @@ def learned(
     `registries`: hosts from which the server's runner installs; `before`: the rules in force, whose denials
     stay.
     """
-    found = _LearnedPaths(observed.paths, policy)
+    found = _LearnedPaths(observed, policy)
     hosts = dict.fromkeys(registries, "packages are installed from there")
     hosts |= {host: f"was asked for {counted(count, 'time')}" for host, count in observed.hosts.items()}
     lines = [*found.lines(), *(LearnedLine("allowedDomains", host, why) for host, why in hosts.items())]
@@ -122,7 +124,7 @@ def learned(
 
 
 class _LearnedPaths:
-    def __init__(self, paths: Mapping[str, Use], policy: Policy) -> None:
+    def __init__(self, observed: Observations, policy: Policy) -> None:
         self._policy = policy
         self._allowed = {
             **dict.fromkeys(table()["empty"], Access.HIDDEN),
@@ -131,11 +133,15 @@ class _LearnedPaths:
             **policy.places,
             **dict.fromkeys(policy.own, Access.WRITE),
         }
+        temporary = table()["temporary"]
+        # A sandbox has a /tmp of its own, without what lies there already.
+        lacked = {each for each in observed.named if _nearest(each, self._allowed) in temporary}
+        self._allowed |= dict.fromkeys(lacked.difference(temporary), Access.HIDDEN)
         self._shared = {policy.home + each[1:] if each.startswith("~") else each for each in table()["shared"]}
         self._secret, self._unfit, self._written, self._read = (dict[str, Use]() for _ in range(4))
         # Inside, the directories on the way to the server's own exist.
         present = {each for path in policy.own for each in above(path)}
-        for path, use in paths.items():
+        for path, use in observed.paths.items():
             self._sort(path, use & ~Use.WRITE if Use.DIRECTORY in use and path in present else use)
         self._writable = self._together(filter(None, (self._opened(*each) for each in self._written.items())))
         beyond = {at: use for at, use in self._read.items() if not self._writable.keys() & {at, *above(at)}}

@@ -33,6 +33,8 @@ def use(read=(), write=(), fetch=""):
     if fetch:
         said.append(urllib.request.urlopen(fetch, timeout=20).read().decode())
     return "; ".join(said) or "done"
+for each in sys.argv[1:]:
+    os.stat(each.removeprefix("at:"))
 for line in sys.stdin:
     asked = json.loads(line)
     if "id" not in asked:
@@ -86,12 +88,12 @@ class Box:
 
 
 @contextlib.contextmanager
-def boxed(sandbox: object) -> Iterator[Box]:
+def boxed(sandbox: object, *words: str) -> Iterator[Box]:
     home = Path(tempfile.mkdtemp()).resolve()
     for path, text in (("notes/a.md", "a"), ("notes/b.md", "b"), (".ssh/config", "secret")):
         (home / path).parent.mkdir(parents=True, exist_ok=True)
         (home / path).write_text(text)
-    entry = {"command": sys.executable, "args": ["-I", "-S", "-c", SERVER], "sandbox": sandbox}
+    entry = {"command": sys.executable, "args": ["-I", "-S", "-c", SERVER, *words], "sandbox": sandbox}
     daemon = Daemon(own_directory(), {"mcpServers": {"box": entry}}, {"HOME": str(home)})
     with started(daemon):
         text = json.dumps({"mcpServers": {"box": entry}}, indent=2).replace(
@@ -101,6 +103,14 @@ def boxed(sandbox: object) -> Iterator[Box]:
         daemon.ready("box")
         yield Box(daemon, home)
     shutil.rmtree(home)
+
+
+@pytest.fixture
+def given() -> Iterator[Path]:
+    made = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    (made / "told").write_text("x")
+    yield made
+    shutil.rmtree(made)
 
 
 @pytest.fixture
@@ -137,6 +147,26 @@ def test_a_server_is_learned_and_then_works_under_strict_with_the_entry() -> Non
         assert shown.startswith("box: strict, which lets")
         assert shown.splitlines()[1] == f"  allowRead: {box.home}/notes"
         assert "  allowedDomains: none" in shown.splitlines()
+
+
+def test_what_was_below_tmp_before_is_learned_where_the_entry_names_it(given: Path) -> None:
+    with boxed("off", str(given)) as box:
+        answer, _ = box.lesson("--mode", "strict", "--write", calls=({"read": [str(given / "told")]},))
+        assert answer["sandbox"]["filesystem"] == {"allowRead": [str(given / "told")]}
+        assert box.use(read=[str(given / "told")]) == "x"
+
+
+def test_an_entry_with_which_the_server_does_not_come_up_is_taken_back(given: Path) -> None:
+    with boxed("off", f"at:{given}") as box:
+        before, config = box.daemon.config.read_text(), str(box.daemon.config)
+        (calls := box.daemon.directory / "calls.jsonl").write_text('{"tool": "use"}')
+        words = ("--learn", "--mode", "strict", "--calls", str(calls), "--write", "--config", config)
+        done = box.daemon.outcome("sandbox", "box", *words)
+        assert (done.returncode, box.daemon.config.read_text()) == (1, before)
+        assert done.stderr.endswith(
+            "taken back: the files are as they were; try again when that is corrected\n"
+        )
+        assert box.use() == "done"
 
 
 def test_a_lesson_ends_with_its_command_and_leaves_the_sandbox_as_it_was() -> None:

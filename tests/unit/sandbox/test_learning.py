@@ -50,6 +50,32 @@ def test_what_the_mode_allows_is_no_line() -> None:
     assert lines({"~/notes/a": READ, "~/notes/b": READ}, SandboxMode.HOME) == {}
 
 
+def test_what_the_entry_names_below_tmp_and_was_there_before_is_a_line() -> None:
+    used = {
+        "/tmp/given/a": READ,
+        "/tmp/given/b": READ,
+        "/tmp/kept/c": WRITE,
+        "/tmp/one": WRITE,
+        "/tmp/other": READ,
+        "/tmp": READ | DIRECTORY,
+    }
+    named = {"/tmp", "/tmp/given", "/tmp/kept", "/tmp/one", f"{HOME}/work"}
+    found = learned(Observations(paths=used, named=named), POLICY)
+    assert [f"{line.key} {line.value}" for line in found.lines] == [
+        "allowRead /tmp/given",
+        "allowWrite /tmp/kept",
+        "allowWrite /tmp/one",
+    ]
+    assert found.notes == ()
+    # A file among the arguments is shown anyway, and what is secret stays so.
+    policy = msgspec.structs.replace(POLICY, places={"/tmp/arg": Access.READ, "/tmp/mcpd": Access.HIDDEN})
+    seen = Observations(
+        paths={"/tmp/arg": READ, "/tmp/mcpd/state/key": READ}, named={"/tmp/arg", "/tmp/mcpd/state"}
+    )
+    found = learned(seen, policy)
+    assert (found.lines, len(found.notes)) == ((), 1)
+
+
 def test_a_directory_stands_for_files_that_lie_together() -> None:
     files = {f"~/notes/{name}": READ for name in ("index", "b", "c")}
     assert lines(files) == {"allowRead ~/notes": "read 3 files there, first index"}
