@@ -2,9 +2,11 @@
 
 import json
 import os
+import shlex
 import signal
 import sqlite3
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 from tests.e2e.harness import Daemon, running, scripted
@@ -51,6 +53,20 @@ def test_the_next_daemon_says_why_a_server_was_away() -> None:
         daemon.restart(signal.SIGKILL)
         daemon.ready()
         assert told(daemon, "--kind", "daemon-started")[-1]["details"]["unclean"] is True
+
+
+def test_an_outage_goes_on_while_mcpd_is_stopped(tmp_path: Path) -> None:
+    program, server = tmp_path / "late", scripted()
+    with running({"mcpServers": {"late": {**server, "command": str(program)}}}) as daemon:
+        eventually(lambda: "ended" in kinds(daemon, "late"), daemon.said)
+        daemon.stop()
+        program.write_text(f'#!/bin/sh\nexec {shlex.quote(server["command"])} "$@"\n')
+        program.chmod(0o700)
+        daemon.start()
+        daemon.ready("late")
+        [ended, *_], [ready] = (told(daemon, "late", "--kind", kind) for kind in ("ended", "ready"))
+        away = ended["details"]["awaySince"]
+        assert (ready["details"]["awaySince"], ready["details"]["awayOverRestart"]) == (away, True)
 
 
 def test_the_log_of_a_server_that_wrote_nothing_still_tells_what_happened() -> None:
