@@ -134,7 +134,7 @@ def test_tokens_that_wait_to_be_confirmed_are_named_with_the_command(house: Hous
     status = {"daemon": {"doubtedTokens": ["", "ci"]}}
     running = Running(status=status, pid=os.getpid(), config=house.config)
     found = {each.cause: each for each in check(attrs.evolve(house.look(), running=running))}["tokens-doubted"]
-    assert found.what == "Clients are refused with 2 tokens of an earlier daemon."
+    assert found.what == "Clients that show 2 tokens of an earlier daemon are refused."
     assert found.do.endswith("Then `mcpd token confirm --default`; `mcpd token confirm ci`.")
 
 

@@ -99,13 +99,14 @@ def test_lists_are_cut_shorter_where_all_of_them_would_be_too_much() -> None:
     names: list[Detail] = [f"tool{number}" + "z" * 120 for number in range(journal.NAMES)]
     arguments: dict[str, Detail] = {str(name): {"argumentsCame": names} for name in names}
 
-    kept = journal.bounded(
-        Event(kind=EventKind.LISTS_CHANGED, details={"tools": {"came": names}, "toolsDiffer": arguments}),
-        redact,
-    )
+    few = journal.SHORTER[1]
+    ours: dict[str, Detail] = {f"of ours {number}": number for number in range(few)}
+
+    details: dict[str, Detail] = {"tools": {"came": names}, "toolsDiffer": arguments, **ours}
+    kept = journal.bounded(Event(kind=EventKind.LISTS_CHANGED, details=details), redact)
 
     assert len(msgspec.json.encode(kept.details)) <= journal.DETAILS
-    few = journal.SHORTER[1]
+    assert kept.details.keys() == details.keys()
     assert kept.details["tools"] == {"came": names[:few], "cameMore": journal.NAMES - few}
     assert isinstance(kept.details["toolsDiffer"], dict)
     assert kept.details["toolsDiffer"]["more"] == journal.NAMES - few

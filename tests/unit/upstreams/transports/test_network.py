@@ -83,6 +83,15 @@ def test_a_refusal_by_status() -> None:
     assert network.refused(404, "h:1").reason.data == {"place": "h:1", "status": 404}
 
 
+async def test_a_later_step_of_an_attempt_has_what_the_earlier_ones_left(autojump_clock: MockClock) -> None:
+    begun = trio.current_time()
+    await trio.sleep(3)
+    expected = pytest.raises(ConnectionLost, match="h:1 is slow within 5 s")
+    with expected, network.in_time("h:1 is slow", "h:1", 5, begun=begun):
+        await trio.sleep(4)
+    assert trio.current_time() - begun == 5
+
+
 @pytest.mark.process
 async def test_tls_to_a_server_that_speaks_none_is_a_lost_connection() -> None:
     async def hang_up(stream: trio.SocketStream) -> None:
