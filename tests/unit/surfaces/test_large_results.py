@@ -194,8 +194,11 @@ def test_the_tool_decides_what_is_read() -> None:
     surface = for_profile(SURFACES["full"], config.profiles["p"])
     assert READ_RESULT.name in surface.meta_tools
     view = view_of(UP)
-    action = act(surface, view, READ_RESULT.name, {"id": f"mcpd://results/{ID}", "offset": 5})
-    assert action == ReadResult(id=ID, offset=5, room=view.profile.answer_tokens * 4)
+    wanted = {"offset": 5, "limit": 900, "grep": "a", "jq": ".b"}
+    action = act(surface, view, READ_RESULT.name, {"id": f"mcpd://results/{ID}", **wanted})
+    assert action == ReadResult(id=ID, room=view.profile.answer_tokens * 4, **wanted)  # type: ignore[arg-type]
+    assert not callable(READ_RESULT.properties)
+    assert READ_RESULT.properties.keys() == {"id", *wanted}
     for wrong in ({}, {"id": ID, "offset": -1}, {"id": ID, "limit": 3}, {"id": ID, "more": 1}):
         refused(surface, view, READ_RESULT.name, wrong, errors.InvalidArguments)
     reads = config_of({"profiles": {"p": {"readResource": True}}}).profiles["p"]
