@@ -289,12 +289,12 @@ def has_display(environ: Mapping[str, str]) -> bool:
 
 
 def browse(url: str) -> bool:
-    """Open a page in a browser. Returns False without a browser."""
+    """Open a page in a browser. Returns False without a browser, or if $BROWSER cannot be read."""
     import webbrowser  # noqa: PLC0415 - 20 ms, and rarely needed
 
     try:
         return webbrowser.open(url)
-    except (webbrowser.Error, OSError):
+    except (IndexError, ValueError, OSError):
         return False
 
 

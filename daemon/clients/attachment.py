@@ -353,8 +353,7 @@ class Attachment:
             for each in wanted
             if each is not None and each.key not in state.loaded
         ]
-        if tools:
-            context.sessions.load(state, tools, Source.POLICY_PRELOAD)
+        context.sessions.load(state, tools, Source.POLICY_PRELOAD)
 
     def _shown_before(self, key: ToolKey) -> str | None:
         began = self._client.began

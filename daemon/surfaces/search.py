@@ -174,7 +174,7 @@ def _next(findings: Findings, asked: _SearchArguments) -> dict[str, Any] | None:
     if not findings.left:
         return None
     arguments = msgspec.structs.asdict(asked)
-    plain = {key: value for key, value in arguments.items() if key != "cursor" and value != _DEFAULTS[key]}
+    plain = {key: value for key, value in arguments.items() if value != _DEFAULTS[key]}
     return {"name": SEARCH, "arguments": {**plain, "cursor": str(findings.end)}}
 
 

@@ -236,7 +236,7 @@ def _moment(text: str, otherwise: float) -> float:
     except ValueError:
         try:
             at = datetime.fromisoformat(text).timestamp()
-        except (ValueError, OverflowError, OSError):
+        except ValueError:
             at = math.nan
     if not math.isfinite(at):
         raise InvalidArguments(f"{text[:40]!r} is not a time: write 2026-11-22T22:00")

@@ -2,6 +2,7 @@
 
 import argparse
 import io
+import webbrowser
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from daemon import version
 from daemon.cli import control as client
 from daemon.cli import implementation
-from daemon.cli.command import agreed, has_terminal
+from daemon.cli.command import agreed, browse, has_terminal
 from daemon.cli.completing import parser_of
 from daemon.cli.control import DaemonUnreachable, RemoteFault, ask
 from daemon.cli.following import AWAY_SECONDS, GATHER_SECONDS, WAIT_SECONDS, follow, news
@@ -38,6 +39,17 @@ def question(path: Path, answer: Any, timeout: float = PATIENCE) -> dict[str, An
             return ask("status", {"a": 1}, path=str(path / "c"), timeout=timeout)
         finally:
             assert daemon.asked == [("status", {"a": 1})]
+
+
+@pytest.mark.parametrize("browser", [" ", "firefox '%s"])
+def test_a_browser_whose_name_cannot_be_read_opens_nothing(
+    monkeypatch: pytest.MonkeyPatch, browser: str
+) -> None:
+    monkeypatch.setenv("BROWSER", browser)
+    # What was found before, for another name.
+    monkeypatch.setattr(webbrowser, "_tryorder", None)
+    monkeypatch.setattr(webbrowser, "_browsers", {})
+    assert not browse("https://mcp.example")
 
 
 def test_an_answer_may_be_larger_than_one_read(sockets: Path) -> None:
