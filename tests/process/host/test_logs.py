@@ -84,6 +84,12 @@ def test_a_question_that_was_refused_is_told_in_any_style_once_and_no_good_event
     assert [each["event"] for each in told] == ["question-refused", "overloaded"]
 
 
+@pytest.mark.parametrize(("style", "is_told"), [("text", True), ("dated", True), ("json", False)])
+def test_the_line_of_an_event_is_left_out_where_the_event_itself_is_told(style: str, is_told: bool) -> None:
+    said = logged(style, "from loguru import logger; logger.bind(event=True).info('it refused h')")
+    assert ("it refused h" in said) is is_told
+
+
 def test_text_is_for_people() -> None:
     text = logged("text", 'logger.bind(server="git", session=3, other=1).warning("hello {}", "you")')
     assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3} WARNING \[server=git session=3\] hello you\n", text)

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -49,6 +50,24 @@ async def keeping(path: Path) -> AsyncIterator[tuple[Children, Recorder]]:
         with trio.fail_after(PATIENCE):
             while set(children_of_ours()) - others:  # noqa: ASYNC110 - the kernel does not tell who was reaped
                 await trio.sleep(0.005)
+
+
+async def test_leftovers_that_do_not_end_hold_up_the_start_for_a_bounded_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over, ended = threading.Event(), list[bool]()
+
+    def end(*_of: object) -> None:
+        ended.append(over.wait(PATIENCE))
+
+    monkeypatch.setattr(leftovers, "end_and_log", end)
+    monkeypatch.setattr("daemon.processes.children.INHERIT_SECONDS", 0.01)
+    starts = SimpleNamespace(path=tmp_path / "a" / "b")
+    try:
+        await Children(starts).end_leftovers()  # type: ignore[arg-type]
+        assert ended == []
+    finally:
+        over.set()
 
 
 async def start(children: Children, recorder: Recorder, **script: Any) -> ChildProcess:

@@ -27,6 +27,7 @@ from tests.e2e.harness import scripted as entry_of
 from tests.fakes_upstream import error_of, tool_call
 from tests.faults.stage import Answer, Stage, recording, scripted, stage
 from tests.houses import ECHO, STUBBORN, House, house, registry_and_servers
+from tests.unit.clients.members import TestMember
 from tests.unit.config.reading import config_of
 from tests.waiting import PATIENCE, beside, in_time, until
 
@@ -309,6 +310,23 @@ async def test_a_handshake_client_is_served_by_a_child_of_its_era_and_the_others
         assert (it.one.in_flight, it.one.queued) == (0, 0)
         second.close()
         assert list(it.one.children) == [it.one.pid]
+
+
+async def test_a_client_of_each_era_hears_the_log_of_the_child_that_speaks_its_era() -> None:
+    async with stage(both(logs=True)) as it:
+        await it.ready()
+        second = second_of(it)
+        assert await second.wake()
+        member = TestMember(0, ["s"])
+        it.subscribers.levels.join(member)
+        for number, send in enumerate((it.one.send, second.send)):
+            line = {"method": "notifications/message", "params": {"level": "info", "data": number}}
+            written = json.dumps({"write": json.dumps({"jsonrpc": "2.0", **line}) + "\n"}).encode()
+            answer = Answer()
+            send(tool_call("act", written), answer)
+            it.outbox.flush()
+            await answer.wait()
+        assert [params["data"] for _, params, _ in member.told] == [1]
 
 
 async def test_where_a_second_child_does_not_start_its_calls_go_over_the_first(tmp_path: Path) -> None:

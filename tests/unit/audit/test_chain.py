@@ -65,6 +65,24 @@ def test_two_daemons_write_two_chains(tmp_path: Path, monkeypatch: pytest.Monkey
     assert Chain(tmp_path).id == first.id
 
 
+def test_each_file_is_flushed_to_the_disk_once_before_the_next_or_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[int] = []
+
+    def flush(fd: int) -> None:
+        flushed.append(os.fstat(fd).st_size)
+
+    monkeypatch.setattr(os, "fsync", flush)
+    chain = Chain(tmp_path)
+    chain.append([BODY] * 2, DAY)
+    chain.append([BODY], "2026-11-30")
+    for _ in range(2):
+        chain.sync()
+    chain.close()
+    assert flushed == [each.stat().st_size for each in files(tmp_path)]
+
+
 def test_an_empty_file_does_not_hide_the_one_before(tmp_path: Path) -> None:
     first = closed(tmp_path)
     (tmp_path / "2026-11-30.jsonl").touch(0o600)

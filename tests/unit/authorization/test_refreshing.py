@@ -75,6 +75,14 @@ def served(monkeypatch: pytest.MonkeyPatch, answer: Any, status: int = 200) -> E
     return endpoint
 
 
+async def test_a_token_that_its_server_refuses_does_not_serve_to_its_end(logins: ServerLogins) -> None:
+    alone = msgspec.structs.replace(LOGIN, renew_at=0.0, expires_at=time.time() + 3600, refresh_token=None)
+    logins.kept.write("notion", alone)
+    assert await fresh(logins, "notion", URL, rejected=None) == alone
+    with pytest.raises(LoginOver, match="the server no longer takes it"):
+        await fresh(logins, "notion", URL, rejected=alone.access_token)
+
+
 async def test_what_a_grant_leaves_out_stays(logins: ServerLogins, monkeypatch: pytest.MonkeyPatch) -> None:
     endpoint = served(monkeypatch, GRANTED)
     login = await fresh(logins, "notion", URL, rejected=None)

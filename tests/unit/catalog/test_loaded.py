@@ -266,6 +266,15 @@ def test_what_a_later_list_lacks_is_still_known_as_it_was_shown() -> None:
     assert shown.hash_of(("git", "add")) == other.schema_hash
 
 
+def test_of_too_many_tools_that_a_later_list_lacks_the_latest_are_known() -> None:
+    shown = Shown()
+    shown.add_list(offer(*(tool("git", f"t{number}") for number in range(MAX_SHOWN))).table)
+    shown.add([OLD])
+    shown.add_list(offer().table)
+    assert shown.hash_of(("git", "t0")) is None
+    assert shown.hash_of(OLD_KEY) == OLD.schema_hash
+
+
 def test_who_asked_before_the_end_of_a_turn_had_not_been_shown_what_was_shown_in_it() -> None:
     shown = Shown()
     shown.add([OLD], turn=1)

@@ -229,6 +229,18 @@ async def test_who_was_told_long_ago_is_not_waited_for(nursery: trio.Nursery) ->
     assert await load(window, nursery) > 0, "and nothing is learned from that"
 
 
+async def test_that_nobody_asks_after_a_change_between_two_pages_is_learned(nursery: trio.Nursery) -> None:
+    window = Window()
+    window.lists()
+    window.changes()
+    window.it.asked(None)
+    window.gets(last=False)
+    window.changes()
+    assert await window.wait() == pytest.approx(PATIENCE)
+    window.gets()
+    assert await load(window, nursery, None) == 0
+
+
 async def test_nobody_waits_for_a_client_that_was_not_told(nursery: trio.Nursery) -> None:
     blind, unsubscribed = Window(), Window()
     blind.changes()

@@ -23,7 +23,8 @@ from daemon.clients.requests.initialize import (
     not_introduced,
 )
 from daemon.clients.requests.tools import OTHERS
-from daemon.facts import SelfDescription, Switched
+from daemon.facts import DefinitionsListed, SelfDescription, Switched
+from daemon.model import Kind
 from daemon.protocol import UI
 from daemon.states import ServerState
 from daemon.surfaces.surface import View
@@ -130,11 +131,16 @@ def test_of_several_servers_each_says_its_own_under_its_name_and_mcpd_is_introdu
 
 
 def test_why_a_server_is_not_there_is_said_in_its_place() -> None:
+    selection, view = given(UP, "git", "hg")
+    assert instructions_for(selection, view) == "git: Use it.", "hg is there, and says nothing of itself"
     off = fold(UP, Switched(off=frozenset({("git", "")})))
     selection, view = given(off, "git")
     assert instructions_for(selection, view) == (
         "git: switched off by an operator of mcpd (`mcpd enable git` brings it back)"
     )
+    slow = DefinitionsListed(kind=Kind.TOOL, server="git", incarnation=1, problem="it is slow")
+    met = after(catalog_of(CONFIG), [status("git"), attrs.evolve(slow, said=introduced("git", SAID).said)])
+    assert str(instructions_for(*given(met, "git", "hg"))).startswith("git: Use it.")
     before = after(catalog_of(CONFIG), [status("git", ServerState.STARTING, reason="it is slow")])
     selection, view = given(before, "git")
     assert "git: not there yet (it is slow)" in str(instructions_for(selection, view))

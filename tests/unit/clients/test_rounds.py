@@ -79,6 +79,7 @@ async def test_a_client_is_asked_and_the_call_sent_again_with_its_answer(stage: 
     stage.answer(sent, b'{"content":[],"resultType":"complete"}')
     assert (await client.get())["result"] == {"content": [], "resultType": "complete"}
     assert guest.session.in_flight == 0
+    assert stage.tally.servers["alpha"].relays == {("elicitation/create", "relayed"): 1}
     assert [(label, outcome) for _, label, _, outcome in stage.log.notes] == [("alpha/echo", "ok")]
 
 
@@ -196,6 +197,12 @@ async def test_a_server_that_asks_too_much_at_once_gets_nothing(stage: Stage, cl
     assert sum(each.get("method") == "roots/list" for each in messages) == MAX_OF_SERVER
     assert sum(each.get("method") == "notifications/cancelled" for each in messages) == MAX_OF_SERVER
     assert error_of(messages[-1])["code"] == "InputRefused"
+
+
+async def test_a_result_that_only_speaks_of_a_task_is_none(stage: Stage, client: Client) -> None:
+    result = {"content": [], "structuredContent": {"kind": "task"}}
+    stage.answer(await called(stage, client), json.dumps(result).encode())
+    assert (await client.get())["result"] == result
 
 
 @cases("result", raw={"result"})

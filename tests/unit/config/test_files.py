@@ -39,6 +39,21 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
+def test_a_file_of_variables_that_goes_while_it_is_read_is_none(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = path.with_name("env")
+    assert config_files.read_env_file_of(path) == config_files.EnvFile()
+    env.write_text("TOKEN=x")
+
+    def read(_text: str) -> dict[str, str]:
+        env.unlink()
+        return {}
+
+    monkeypatch.setattr(config_files, "read_env", read)
+    assert config_files.read_env_file_of(path) == config_files.EnvFile()
+
+
 def refused(path: Path) -> str:
     with pytest.raises(ConfigError) as error:
         load(path, {})

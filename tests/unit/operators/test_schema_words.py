@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.operators.schema_words import MAX_LINES, arguments_of
+from daemon.operators.schema_words import MAX_DEPTH, MAX_LINES, arguments_of
 from tests.unit.cases import cases
 
 
@@ -34,6 +34,13 @@ def test_required_arguments_come_first_and_members_below_their_object() -> None:
         (1, "x", "number", False, ""),
         (0, "note", 'text; default "-"', False, "What it is"),
     ]
+
+
+def test_members_are_told_to_a_bounded_depth() -> None:
+    nested: dict[str, Any] = {}
+    for _ in range(2 * MAX_DEPTH):
+        nested = {"properties": {"it": nested}}
+    assert [each.depth for each in arguments_of(nested)] == [*range(MAX_DEPTH + 1)]
 
 
 def test_a_schema_that_holds_itself_ends() -> None:

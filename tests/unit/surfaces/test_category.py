@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 from daemon.catalog.snapshot import Catalog
+from daemon.causes import Cause
 from daemon.errors import SchemaFetchError, ToolDisabled, UnknownCategory, UnknownTool
-from daemon.facts import DefinitionsListed, StatusChanged
+from daemon.facts import DefinitionsListed, SelfDescription, StatusChanged, Switched
 from daemon.states import ServerState
 from daemon.surfaces.answers import MAX_LINE, MAX_LINES
 from daemon.surfaces.category import CALL, GET, CategorySurface
@@ -231,6 +232,8 @@ def test_a_server_that_is_down_is_described_from_the_catalog_with_its_tools_mark
     down = after(
         UP, [status("serena", state, reason="exited", since=NOW - 5, attempt=2, next_retry_at=NOW + 1.5)]
     )
+    because = after(UP, [status("serena", state, cause=Cause.EXITED)])
+    assert describe("fs", because)["meta"]["unavailableServers"]["serena"]["cause"] == "exited"
     answer = describe("fs", down)
     assert list(answer["tools"]) == answer["meta"]["unavailableTools"] == ALL
     said = {"state": state, "reason": "exited", "since": NOW - 5, "attempt": 2, "nextRetryInMs": 1500}
@@ -266,6 +269,15 @@ def test_nobody_waits_for_the_list_of_a_server_that_is_down(
     assert describe("fs", starting, patient=False)["meta"]["unavailableTools"] == ALL
 
 
+def test_only_the_first_page_of_a_category_has_the_instructions_of_its_server() -> None:
+    large = [tool("a", f"t{number}", description="x" * 100) for number in range(4000)]
+    told = attrs.evolve(listed("a", *large), said=SelfDescription(instructions="Use it."))
+    many = view(after(up(a=[]), [told]))
+    first = answer(SURFACE, many, GET, {"category": "a"})["meta"]
+    assert first["instructions"] == {"a": "Use it."}
+    assert "instructions" not in answer(SURFACE, many, GET, first["next"]["arguments"])["meta"]
+
+
 @pytest.mark.parametrize("patient", [True, False])
 def test_a_server_that_is_up_but_never_listed_is_a_schema_fetch_error(*, patient: bool) -> None:
     catalog = after(BEFORE, [status("serena"), failed("serena", "timed out after 10 s")])
@@ -289,6 +301,13 @@ def test_a_named_tool_may_be_called_before_its_schema_is_loaded(*, patient: bool
     catalog = after(BEFORE, [status("serena", ServerState.BACKOFF)])
     action = call("fs", "mcp__serena__read_file", catalog, patient=patient)
     assert action.name == "read_file"
+
+
+@pytest.mark.parametrize("catalog", [BEFORE, UP], ids=["before-any-server", "up"])
+def test_no_tool_of_a_server_that_is_switched_off_is_called(catalog: Catalog) -> None:
+    off = after(catalog, [Switched(off=frozenset({("serena", "")}))])
+    error = refused(SURFACE, view(off), CALL, calling("fs", "read_file"), ToolDisabled)
+    assert "`mcpd enable serena`" in error.message
 
 
 def test_a_name_that_is_switched_off_and_that_its_server_does_not_have_is_unknown() -> None:

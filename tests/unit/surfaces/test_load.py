@@ -3,10 +3,12 @@
 import json
 from typing import Any
 
+import attrs
 import msgspec
 import pytest
 
 from daemon.catalog.loaded import Loaded, Source, Verdict
+from daemon.catalog.offer import Choices
 from daemon.catalog.snapshot import Catalog
 from daemon.errors import CallError, ToolChanged, ToolDisabled, ToolNotLoaded, UnknownServer, UnknownTool
 from daemon.model import Tool
@@ -95,6 +97,16 @@ def test_a_need_finds_a_server_with_its_summary_and_a_line_per_tool_and_no_schem
     assert found == {"tools": {"files__read": ""}}
 
 
+def test_servers_that_are_not_chosen_or_fit_much_worse_than_the_best_are_not_told() -> None:
+    log = tool("a", "read_log", description="Reads the log of commits.")
+    three = up(a=[log, "read_commit"], b=[tool("b", "x", description="Logs.")], c=[log, "read_commit"])
+    found = answer(SURFACE, view_of(three), "load_mcp_server", {"name": "read the log of commits"})
+    assert list(found["servers"]) == ["a", "c"]
+    chosen = attrs.evolve(view_of(three), catalog=Choices().of(three, ("b", "c")))
+    found = answer(SURFACE, chosen, "load_mcp_server", {"name": "read the log of commits"}, patient=False)
+    assert list(found["servers"]) == ["c"]
+
+
 def test_of_very_many_tools_the_first_are_told_and_the_rest_counted() -> None:
     names = [f"t{number}" for number in range(MAX_TOOL_LINES + 7)]
     many = up(a=names)
@@ -148,6 +160,7 @@ def test_a_name_may_be_written_in_any_way(names: object) -> None:
 def test_a_server_name_limits_where_names_and_needs_are_looked_for() -> None:
     one = answer(SURFACE, VIEW, "load_mcp_tool", {"names": ["read"], "server_name": "files"})
     assert list(one["tools"]) == ["files__read"]
+    assert one == answer(SURFACE, VIEW, "load_mcp_tool", {"names": ["read"], "server_name": "mcp__files"})
     refused(SURFACE, VIEW, "load_mcp_tool", {"names": ["commit logs"], "server_name": "clock"}, UnknownTool)
     error = refused(SURFACE, VIEW, "load_mcp_tool", {"names": ["x"], "server_name": "glock"}, UnknownServer)
     assert error.details["closest"] == ["clock"]

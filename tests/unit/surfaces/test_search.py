@@ -159,6 +159,8 @@ def test_twenty_are_found_and_five_listed_unless_a_number_is_asked_for() -> None
         assert [each.get("listed", True) for each in tools] == [True] * listing + [False] * (lines - listing)
         assert action.loading is not None
         assert len(action.loading.tools) == listing
+    # The call for the rest has what was asked for, and nothing that goes without saying.
+    assert search(view, max_results=6)["meta"]["next"]["arguments"] == {"max_results": 6, "cursor": "6"}
 
 
 def test_a_query_finds_by_name_and_description_and_stays_in_its_category() -> None:

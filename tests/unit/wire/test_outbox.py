@@ -10,7 +10,7 @@ import trio
 from loguru import logger
 from trio.testing import wait_all_tasks_blocked
 
-from daemon.wire.outbox import EVENTS_AT_ONCE, IN, MAX_WAITING, OUT, Outbox, Poll
+from daemon.wire.outbox import EVENTS_AT_ONCE, IN, MAX_SKIPS, MAX_WAITING, OUT, Outbox, Poll
 from tests.unit.wire.linked import open_descriptors
 from tests.waiting import until
 
@@ -262,3 +262,10 @@ async def test_what_a_guest_leaves_for_later_waits_for_the_other_guests() -> Non
         poll.guests.watch(two, OUT, is_done)
         await until(lambda: len(order) == 3)
     assert "the rest of one" in order[1:]
+
+
+def test_lingering_that_never_pays_is_tried_again_after_a_bounded_number_of_turns() -> None:
+    poll = Poll(after=lambda: None)
+    for _ in range(MAX_SKIPS):
+        poll._learn(paid=False)
+    assert [bool(poll._next_linger()) for _ in range(MAX_SKIPS + 1)] == [False] * MAX_SKIPS + [True]

@@ -19,10 +19,13 @@ from tests.waiting import in_time
 URI = "file:///a"
 UPDATED = "notifications/resources/updated"
 
+SLOW = 2 << 20
+"""Bytes that wait for a client that does not read: more than is sent to it without being required."""
+
 
 @pytest.fixture
 def stage() -> Stage:
-    stage = Stage()
+    stage = Stage(limits={"clientQueueBytes": SLOW // 2})
     stage.offers("alpha", Kind.RESOURCE, URI)
     stage.offers("beta", Kind.RESOURCE, "file:///b")
     for server in ("alpha", "beta"):
@@ -54,6 +57,22 @@ async def test_a_subscription_is_answered_once_the_server_has_agreed(client: Cli
     assert (await client.request("resources/unsubscribe", gone))["result"] == {}
     assert not stage.context.subscribers.resources.wished("alpha")
     assert (await client.request("resources/unsubscribe", gone))["result"] == {}
+
+
+async def test_a_client_that_reads_slowly_is_told_the_newest_once_it_reads(
+    client: Client, stage: Stage, autojump_clock: MockClock
+) -> None:
+    await subscribe(client)
+    await agree(stage)
+    await client.get()
+    await client.call("alpha", "echo", request_id="large")
+    stage.answer(await stage.alpha.wait_sent(), b'{"content":[],"x":"%b"}' % (b"x" * SLOW))
+    for _ in range(2):
+        stage.context.subscribers.hear("alpha", UPDATED, raw({"uri": URI}), None)
+    stage.outbox.flush()
+    assert (await client.get())["id"] == "large"
+    assert (await client.get())["params"] == {"uri": URI}
+    assert (await client.request("ping"))["result"] == {}, "it is told once"
 
 
 async def test_a_refusal_is_the_servers_and_nothing_is_followed(client: Client, stage: Stage) -> None:

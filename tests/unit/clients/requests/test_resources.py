@@ -21,8 +21,9 @@ from daemon.clients.attachment import (
 from daemon.clients.requests.forwarding import MAX_URI
 from daemon.facts import Switched
 from daemon.model import Kind
-from tests.fakes_upstream import MODERN, Client, FakeUpstream, Sent, Stage
+from tests.fakes_upstream import MODERN, Client, FakeUpstream, Sent, Stage, error_of, tool
 from tests.unit.cases import cases
+from tests.unit.clients.inputs import META
 
 LOGO = {"uri": "file:///logo.png", "name": "logo", "mimeType": "image/png", "size": 5.0}
 BOOK = {"uriTemplate": "book://{isbn}/page/{n}", "name": "page", "x": [1]}
@@ -173,6 +174,24 @@ async def test_what_a_result_links_to_is_read_from_its_server(client: Client, st
     await call_linking(stage, client, beta, block % "made:up")
     await read(client, "made:up")
     assert uri_in(await beta.wait_sent(2)) == "made:up"
+
+
+async def test_an_app_whose_page_was_read_calls_the_tools_of_its_own_server(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    shows = tool("show", _meta={"ui": {"resourceUri": "ui://app/page.html"}})
+    for server in ("alpha", "beta"):
+        stage.lists(server, shows, "refresh")
+        stage.offers(server, Kind.RESOURCE, f"ui://{server}/page.html")
+        stage.offers(server, Kind.TEMPLATE)
+    client = await stage.client(nursery)
+    refresh = {"name": "refresh", "arguments": {}, "_meta": META}
+    assert error_of(await client.request("tools/call", refresh))["code"] == "UnknownTool"
+    await read(client, "ui://beta/page.html", **META)
+    beta = stage.upstreams["beta"]
+    stage.answer(await beta.wait_sent(), b'{"contents":[]}')
+    await client.get()
+    await client.ask("tools/call", refresh)
+    assert (await beta.wait_sent(2)).tool == "refresh"
 
 
 async def test_what_two_list_is_read_from_the_one_that_linked_it_last(client: Client, stage: Stage) -> None:

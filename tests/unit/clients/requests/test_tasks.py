@@ -9,6 +9,7 @@ from trio.testing import MockClock
 
 from daemon.errors import UpstreamLost
 from tests.fakes_upstream import Client, Stage, tool
+from tests.unit.clients.inputs import raw
 
 TASK = {"taskId": "theirs", "status": "working", "createdAt": "now", "lastUpdatedAt": "now", "ttl": 3_600_000}
 
@@ -67,6 +68,22 @@ async def test_what_is_asked_about_a_task_goes_to_its_server(
     result = (await client.get())["result"]
     assert result["_meta"] == {"io.modelcontextprotocol/related-task": {"taskId": task_id}}
     assert result["taskId"] == ("theirs" if method == "tasks/result" else task_id)
+
+
+async def test_changes_of_a_task_are_told_to_the_connection_that_last_asked_about_it(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
+    first, second = await stage.client(nursery), await stage.client(nursery)
+    key = {"mcpd/session": "shared"}
+    await first.call("alpha", "echo", task={}, _meta=key)
+    stage.answer(await stage.alpha.wait_sent(), json.dumps({"task": TASK}).encode())
+    task_id = (await first.get())["result"]["task"]["taskId"]
+    await second.ask("tasks/get", {"taskId": task_id, "_meta": key})
+    stage.answer(await stage.alpha.wait_sent(2), json.dumps(TASK).encode())
+    await second.get()
+    stage.context.subscribers.hear("alpha", "notifications/tasks/status", raw(TASK), None)
+    stage.outbox.flush()
+    assert (await second.get())["params"]["taskId"] == task_id
 
 
 async def test_a_task_of_2025_11_25_takes_no_answers(stage: Stage, client: Client) -> None:

@@ -102,6 +102,16 @@ async def test_an_answer_without_a_login_is_refused() -> None:
         await ACTS["login-answer"](viewer_of(OperatorStage().context(), server="alpha"), {"url": "http://x"})
 
 
+@pytest.mark.parametrize(("lacks", "kind"), [("API_KEY", "password"), ("REGION", "text")])
+async def test_what_looks_like_a_credential_is_hidden_while_it_is_typed(lacks: str, kind: str) -> None:
+    stage = OperatorStage()
+    remedy = Remedy("It lacks it.", "`mcpd set`", lacks=lacks)
+    stage.stage.becomes("alpha", ServerState.FAILED, reason="it lacks it", remedy=remedy)
+    seen = await drawn(SERVER, viewer_of(stage.context(), server="alpha"))
+    kinds = [each["type"] for tag, each in seen.tags if tag == "input" and each["name"] == "value"]
+    assert kinds == [kind]
+
+
 async def test_what_a_server_lacks_is_asked_for_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = Lines(monkeypatch, changes, Printed(0, "it is kept"), Printed(0, "restart is done"))
     stage = OperatorStage()
