@@ -151,6 +151,12 @@ async def test_a_subscription_cancelled_before_it_is_agreed_on_is_none(client: C
     assert (await client.request("ping"))["result"] == {}
 
 
+async def test_an_open_subscription_keeps_its_id_to_itself(client: Client) -> None:
+    params = {"_meta": MODERN, "notifications": {"toolsListChanged": True}}
+    assert "method" in await client.request("subscriptions/listen", params)
+    assert (await client.request("subscriptions/listen", params)).get("error", {}).get("code") == -32600
+
+
 async def test_a_client_has_so_many_subscriptions_open_and_no_more(client: Client) -> None:
     params = {"_meta": MODERN, "notifications": {"toolsListChanged": True}}
     for number in range(MAX_SUBSCRIPTIONS):
