@@ -84,6 +84,16 @@ def test_a_page_has_what_fits_and_one_item_at_least_and_the_end_of_a_list_is_no_
     assert b"nextCursor" not in list_result(tools, pages[-1], modern=False)
 
 
+async def test_a_list_is_waited_for_no_longer_than_its_client_is_patient(
+    nursery: trio.Nursery, autojump_clock: object
+) -> None:
+    stage = Stage(listed=False, profiles={"default": {"surface": "full"}})
+    stage.alpha.up, stage.alpha.wake_seconds = False, 2 * OTHERS
+    client, began = await stage.client(nursery), trio.current_time()
+    assert (await client.request("tools/list"))["result"] == {"tools": []}
+    assert trio.current_time() - began == pytest.approx(OTHERS, abs=0.1)
+
+
 def test_each_client_is_answered_before_it_gives_up_and_who_is_not_known_is_taken_for_patient() -> None:
     for name, gives_up in (("codex-mcp-client", 10), ("codex", 10), ("opencode", 5), ("claude-code", 30)):
         assert gives_up / 2 < patience_of(ClientInfo(name)) < gives_up
