@@ -11,6 +11,7 @@ from daemon.catalog.loaded import Loaded, Source, Verdict
 from daemon.catalog.offer import Choices
 from daemon.catalog.snapshot import Catalog
 from daemon.errors import CallError, ToolChanged, ToolDisabled, ToolNotLoaded, UnknownServer, UnknownTool
+from daemon.facts import Switched
 from daemon.model import Tool
 from daemon.states import ServerState
 from daemon.surfaces.load import MAX_TOOL_LINES, LoadSurface
@@ -102,6 +103,9 @@ def test_servers_that_are_not_chosen_or_fit_much_worse_than_the_best_are_not_tol
     three = up(a=[log, "read_commit"], b=[tool("b", "x", description="Logs.")], c=[log, "read_commit"])
     found = answer(SURFACE, view_of(three), "load_mcp_server", {"name": "read the log of commits"})
     assert list(found["servers"]) == ["a", "c"]
+    off = view_of(after(three, [Switched(off=frozenset({("a", "")}))]))
+    found = answer(SURFACE, off, "load_mcp_server", {"name": "read the log of commits"})
+    assert list(found["servers"]) == ["c"]
     chosen = attrs.evolve(view_of(three), catalog=Choices().of(three, ("b", "c")))
     found = answer(SURFACE, chosen, "load_mcp_server", {"name": "read the log of commits"}, patient=False)
     assert list(found["servers"]) == ["c"]
