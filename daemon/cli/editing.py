@@ -200,16 +200,9 @@ def _change(
     return _settle(options, path, draft, _undo_by(options, wished, before, draft) or back, heading=heading)
 
 
-def put(
-    options: argparse.Namespace,
-    wished: list[Setting],
-    heading: str = "",
-    *,
-    keep: bool = True,
-    or_undo: bool = False,
-) -> int:
+def put(options: argparse.Namespace, wished: list[Setting], heading: str = "", *, keep: bool = True) -> int:
     """Change keys for a command that lacks the options of `mcpd set`; `heading` begins the line of the undo."""
-    usual = {"keep": keep, "or_undo": or_undo, "dry_run": False, "no_reload": False}
+    usual = {"keep": keep, "or_undo": not keep, "dry_run": False, "no_reload": False}
     options = argparse.Namespace(**{"json": False, "config": None, **vars(options), **usual})
     return _change(options, wished, heading=heading)
 

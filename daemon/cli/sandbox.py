@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.cli.command import UsageError, asking, has_terminal
 from daemon.cli.control import CommandFailed, Message, RemoteFault, ask_with, note, say
+from daemon.cli.table import UP_SECONDS
 from daemon.kit.later import later
 from daemon.kit.wording import counted, span
 from daemon.safety.escape import document
@@ -109,6 +110,8 @@ def _learn(options: argparse.Namespace) -> int:
         say(*(f"  {each['key']} {each['value']}: {each['why']}" for each in answer["lines"]))
     for each in answer["notes"]:
         note(each)
+    # Inside, it may install its package once more.
+    options.timeout = max(options.timeout, UP_SECONDS)
     return _put(options, answer["sandbox"], keep=False) if options.write else 0
 
 

@@ -302,7 +302,7 @@ def _pinned(options: argparse.Namespace, offer: _Offer, servers: Servers) -> Ser
         pinned = {each.written: f"{each.pinned}{versions[each]}" for each in packages[name] if versions[each]}
         words = ", ".join(f"{was} becomes {now}" for was, now in pinned.items())
         own = argparse.Namespace(**{**vars(options), "server": name, "json": False, "timeout": options.wait})
-        if status := put(own, pins(added[name], pinned), f"  {name}: {words}; ", keep=False, or_undo=True):
+        if status := put(own, pins(added[name], pinned), f"  {name}: {words}; ", keep=False):
             note(f"{name} is not pinned: with its newest version it does not come up")
         return status
 
