@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from math import inf
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -13,8 +12,7 @@ import trio
 from daemon.catalog.kinds import BESIDE_TOOLS, switch_of
 from daemon.causes import Cause
 from daemon.config.labels import server_of
-from daemon.counting.measures import Noise, StderrTail
-from daemon.counting.tally import CallStats, in_all, summary, tokens_in
+from daemon.counting.tally import in_all, summary, tokens_in
 from daemon.history.event import EventKind
 from daemon.history.event_words import phrase
 from daemon.kit.wording import camel, counted
@@ -80,11 +78,25 @@ RECENT_MINUTES = 5
 """The minutes that count as a server's recent calls: enough for a few calls, and still the present."""
 
 
-_IDLE = {"children": {}, "in_flight": 0, "stats": CallStats(), "stderr": StderrTail(), "noise": Noise()}
-_NOTHING: Any = SimpleNamespace(
-    **_IDLE, pid=None, pings=None, greeting=None, apart=SimpleNamespace(is_on=False)
-)
-"""Stands for the running part of a server that is switched off."""
+_NOT_RUNNING: reports.RunningReport = {
+    "stderr": [],
+    "pid": None,
+    "pids": [],
+    "rssBytes": None,
+    "calls": 0,
+    "errors": 0,
+    "inFlight": 0,
+    "p50Ms": None,
+    "p95Ms": None,
+    "recent": {"minutes": RECENT_MINUTES, "calls": 0, "errors": 0, "p50Ms": None, "p95Ms": None},
+    "pings": None,
+    "protocol": "",
+    "others": [],
+    "serverInfo": "",
+    "noise": {"count": 0, "first": ""},
+    "oneClientAtATime": False,
+}
+"""The `RunningReport` of a server that is switched off."""
 
 
 def server_status(
@@ -93,7 +105,9 @@ def server_status(
     """A server's report, with the same keys whether it runs or not; counts include past instances."""
     server, upstream = context.config.mcp_servers[entry.name], context.upstreams.get(entry.name)
     redact, instances = context.redact.of(entry.name), context.instances_of(entry.name)
-    running = _running_report(upstream or _NOTHING, redact, memory, context.wall())
+    running: reports.RunningReport = (
+        {**_NOT_RUNNING} if upstream is None else _running_report(upstream, redact, memory, context.wall())
+    )
     if instances:
         pids = [pid for each in instances for pid in each.children]
         running["pid"], running["pids"] = (pids[0] if pids and len(instances) == 1 else None), pids
