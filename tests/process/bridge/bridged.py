@@ -55,7 +55,7 @@ def bridged(directory: Path, *words: str, **more: str) -> Iterator[Bridged]:
         listen(path) as listener,
         subprocess.Popen(
             [sys.executable, "-m", "daemon", "connect", *words],
-            env=environment(XDG_RUNTIME_DIR=str(directory), **more),
+            env=environment(**{"XDG_RUNTIME_DIR": str(directory), "HOME": str(directory), **more}),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
