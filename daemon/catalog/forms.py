@@ -11,9 +11,7 @@ import hashlib
 import json
 import re
 import tomllib
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from importlib.resources import files
 from typing import Any
@@ -85,6 +83,7 @@ _MAPS = _MEMBERS["maps"]
 _EXACT = _MEMBERS["exact"] | _MEMBERS["most"] | _MEMBERS["least"]
 _IDLE = _MEMBERS["idle"] | _MAPS
 _WORDS = frozenset[str]().union(*_MEMBERS.values())
+_ABSENT: Mapping[str, Any] = _TABLE["absent"]
 
 WHOLE = "definition"
 """The name of the only part of a definition that is not parsed."""
@@ -153,6 +152,8 @@ def _is_idle(name: str, value: Any) -> bool:
 def _steady(value: Any, key: str, *, are_names: bool = False) -> Any:
     """Sort a value and steady its texts; `are_names` says that its members are names, not keywords."""
     if key in _EXACT:
+        if isinstance(value, dict):
+            return {name: _steady(each, key) for name, each in value.items()}
         return sorted(value, key=canonical) if isinstance(value, list) else value
     if isinstance(value, str):
         return steady(value)
@@ -315,6 +316,8 @@ class Comparing:
         ]
 
     def _is_wider_in(self, key: str, old: dict[str, Any], new: dict[str, Any]) -> bool:
+        if key in _ABSENT:
+            old, new = ({**_ABSENT, **each} for each in (old, new))
         if key not in new:
             return key not in _MAPS
         if key not in old:
@@ -329,6 +332,10 @@ class Comparing:
             name not in old or self.is_wider(old[name], each) for name, each in new.items()
         )
 
+    def drops_a_member(self, old: Any, new: Any) -> bool:
+        """Whether a map of schemas, all of which must hold, lacks one, or has a new or a wider one."""
+        return self.has_wider_members(old, new) or not old.keys() <= new.keys()
+
     def drops_a_condition(self, old: Any, new: Any) -> bool:
         """Whether a list of schemas, all of which must hold, demands less or describes more."""
         if not (isinstance(old, list) and isinstance(new, list)) or len(new) > len(old):
@@ -340,27 +347,34 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _counted(value: Any) -> Counter[bytes]:
-    return Counter(map(canonical, _listed(value)))
+def _values(value: Any) -> set[object]:
+    """The values in a list, among which 1 and 1.0 are the same."""
+    return {each if _are_numbers(each) else canonical(each) for each in _listed(value)}
 
 
-def _types(value: Any) -> AbstractSet[bytes]:
-    types = _counted(value).keys()
+def _types(value: Any) -> set[object]:
+    types = _values(value)
     return types | {b'"integer"'} if b'"number"' in types else types
+
+
+def _is_multiple(value: Any, of: Any) -> bool:
+    return _are_numbers(value, of) and 0 < of <= value < MAX_NUMBER and value % of == 0
 
 
 _RULES: Mapping[str, Callable[[Comparing, Any, Any], bool]] = {
     **dict.fromkeys(_MEMBERS["most"], lambda _, old, new: not (_are_numbers(old, new) and new <= old)),
     **dict.fromkeys(_MEMBERS["least"], lambda _, old, new: not (_are_numbers(old, new) and new >= old)),
     **dict.fromkeys(_MAPS, Comparing.has_wider_members),
+    **dict.fromkeys(_MEMBERS["conditions"], Comparing.drops_a_member),
     **dict.fromkeys(_MEMBERS["schemas"], Comparing.is_wider),
     "allOf": Comparing.drops_a_condition,
-    "enum": lambda _, old, new: not _counted(new) <= _counted(old),
-    "required": lambda _, old, new: new is not True and not _counted(old) <= _counted(new),
+    "enum": lambda _, old, new: not _values(new) <= _values(old),
+    "multipleOf": lambda _, old, new: not _is_multiple(new, old),
+    "required": lambda _, old, new: new is not True and not _values(old) <= _values(new),
     "type": lambda _, old, new: not _types(new) <= _types(old),
     "uniqueItems": lambda _, _old, new: new is not True,
 }
 """Rules by keyword: does a new value accept more than the old one? Keywords without a rule may not change."""
 
-_LIMITS = _RULES.keys() - {"enum"} | {"multipleOf", "pattern", "format"}
+_LIMITS = _RULES.keys() - {"enum"} | {"pattern", "format"}
 """Keywords that only restrict where there were none. `enum` is left out: models read its values, too."""

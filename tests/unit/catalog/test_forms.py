@@ -152,17 +152,18 @@ def test_a_further_condition_can_describe_what_was_not_there() -> None:
     assert found == {"argumentsChanged": ["place"]}
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ({"const": None}, {}),
-        ({"maxLength": 5, "anyOf": [{"maxLength": 9}]}, {"maxLength": 7, "anyOf": [{"maxLength": 9}]}),
-    ],
-    ids=["null is a value", "limits around options limit them too"],
-)
-def test_an_argument_that_accepts_more_in_few_words_is_a_change(before: Json, after: Json) -> None:
+@cases("what", "before", "after")
+def test_an_argument_that_accepts_more_in_few_words_is_a_change(what: str, before: Json, after: Json) -> None:
     both = ({**PLAIN, "inputSchema": {"properties": {"place": each}}} for each in (before, after))
     assert change(Kind.TOOL, *map(raw, both)) == {"argumentsChanged": ["place"]}
+
+
+@cases("what", "before", "after")
+def test_an_argument_that_accepts_the_same_in_other_words_is_unchanged(
+    what: str, before: Json, after: Json
+) -> None:
+    both = [raw({**PLAIN, "inputSchema": {"properties": {"place": each}}}) for each in (before, after)]
+    assert change(Kind.TOOL, *both) == change(Kind.TOOL, *both[::-1]) == {}
 
 
 @pytest.mark.parametrize("options", ["anyOf", "oneOf"])
