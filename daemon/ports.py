@@ -12,6 +12,7 @@ from msgspec import Raw
 from daemon.catalog.authorship import UnsafeQuestion
 from daemon.catalog.snapshot import Catalog
 from daemon.config.config_model import Config
+from daemon.facts import Fact
 from daemon.history.event import Event
 from daemon.kit.waiting import Watch
 from daemon.model import Definition, Era, Kind, StandingWishes
@@ -268,6 +269,18 @@ class WatchedFile(Protocol):
 
     def read(self) -> Config:
         """Read the configuration, with the command line's additions. Raises `ConfigError` if faulty."""
+
+
+class CatalogWriter(Protocol):
+    """The part of the registry that commands and approvals use (`actors.registry`)."""
+
+    catalog: Watch[Catalog]
+
+    def tell(self, fact: Fact) -> None:
+        """Queue a fact for the registry."""
+
+    async def settle(self) -> None:
+        """Return once the catalog contains every fact queued so far."""
 
 
 class Approving(Protocol):

@@ -18,7 +18,7 @@ from daemon.catalog.definitions import (
     say_the_same,
     since_when,
 )
-from daemon.catalog.trust import OPEN, Gate, HeldDefinition, Judged, judged
+from daemon.catalog.trust import OPEN, Gate, HeldDefinition, judged
 from daemon.causes import HEALTHY, Reason
 from daemon.config.config_model import Server
 from daemon.model import Definition, Kind, Summary, Tool
@@ -69,18 +69,20 @@ class KnownList:
         """All definitions in the server's order, including held ones."""
         return self.definitions if self.everything is None else self.everything
 
-    def split(self, found: Judged, since: float) -> KnownList:
-        """Take a judged list, with held definitions apart; new forms count from `since`."""
+    def split(
+        self, listed: Mapping[str, Definition], held: Mapping[str, HeldDefinition], since: float
+    ) -> KnownList:
+        """Take a list, with held definitions apart; new forms count from `since`."""
         before = self.definitions
-        same = say_the_same(before, found.offered)
-        offered = before if same else found.offered
+        offered = {name: each for name, each in listed.items() if name not in held} if held else listed
+        offered = before if say_the_same(before, offered) else offered
         return attrs.evolve(
             self,
             definitions=offered,
-            held=found.held,
-            everything=found.listed if found.held else None,
+            held=held,
+            everything=listed if held else None,
             since=since_when(offered, before, self.since, since),
-            renamed=renames(self.all, found.listed, self.renamed),
+            renamed=renames(self.all, listed, self.renamed),
         )
 
 
@@ -103,11 +105,9 @@ def after_listing(
             after = attrs.evolve(before, problem=EMPTIED.format(fact.kind), quarantined=quarantined)
         else:
             listed = before.all if say_the_same(before.all, looked.usable) else looked.usable
-            if before.listed and listed is before.all and gate.locked is None:
-                found = Judged(listed=listed, offered=before.definitions, held=before.held)
-            else:
-                found = judged(gate, fact.kind, listed, fact.at)
-                gate = gate.approving(found.approved)
+            held = before.held
+            if not before.listed or listed is not before.all or gate.locked is not None:
+                held, gate = judged(gate, fact.kind, listed, fact.at)
             plain = KnownList(
                 definitions=before.definitions,
                 quarantined=quarantined,
@@ -119,7 +119,7 @@ def after_listing(
                 renamed=before.renamed,
                 at=fact.at or before.at,
             )
-            after = plain.split(found, since)
+            after = plain.split(listed, held, since)
     return (known if known is not None and after == known else after), gate
 
 
@@ -290,12 +290,10 @@ def _with_stored(entry: ServerEntry, fact: facts.ServerRecord) -> tuple[ServerEn
     gate, stored = entry.gate, {}
     for kind, definitions in fact.lists.items():
         looked = screened(definitions)
-        found = judged(gate, kind, looked.usable, fact.refreshed_at)
-        gate = gate.approving(found.approved)
-        since = {name: fact.since.get(name, NEVER) for name in found.offered} if kind is Kind.TOOL else {}
-        stored[kind] = attrs.evolve(
-            KnownList(hidden=looked.hidden, recalled=True).split(found, NEVER), since=since
-        )
+        held, gate = judged(gate, kind, looked.usable, fact.refreshed_at)
+        known = KnownList(hidden=looked.hidden, recalled=True).split(looked.usable, held, NEVER)
+        since = {name: fact.since.get(name, NEVER) for name in known.definitions} if kind is Kind.TOOL else {}
+        stored[kind] = attrs.evolve(known, since=since)
     return (entry if gate is entry.gate else attrs.evolve(entry, gate=gate)), stored
 
 
@@ -305,9 +303,8 @@ def with_gate(entry: ServerEntry, gate: Gate, now: float) -> ServerEntry:
     for kind, known in entry.lists.items():
         lists[kind] = known
         if known.listed:
-            found = judged(gate, kind, known.all, now)
-            gate = gate.approving(found.approved)
-            after = known.split(found, now)
+            held, gate = judged(gate, kind, known.all, now)
+            after = known.split(known.all, held, now)
             lists[kind] = known if after == known else after
     if all(lists[kind] is known for kind, known in entry.lists.items()):
         return attrs.evolve(entry, gate=gate)

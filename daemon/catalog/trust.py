@@ -104,32 +104,22 @@ def joined(known: Known, approvals: Iterable[Approval]) -> Known:
     return known if merged == known else merged
 
 
-class Judged(msgspec.Struct, frozen=True, kw_only=True):
-    """A list, split by its server's gate."""
-
-    listed: Mapping[str, Definition]
-    offered: Mapping[str, Definition]
-    """The definitions that are not held; the same object as `listed` if none are."""
-    held: Mapping[str, HeldDefinition] = {}
-    approved: tuple[Approval, ...] = ()
-    """New approvals, of a first list or by the lock."""
-
-
-def judged(gate: Gate, kind: Kind, listed: Mapping[str, Definition], at: float) -> Judged:
-    """Split a list into the definitions that are offered and those that are held."""
+def judged(
+    gate: Gate, kind: Kind, listed: Mapping[str, Definition], at: float
+) -> tuple[Mapping[str, HeldDefinition], Gate]:
+    """The definitions of a list that are held, and the gate with what a first list or the lock approves."""
     if gate.is_open or kind not in MEMBERS:
-        return Judged(listed=listed, offered=listed)
+        return {}, gate
     if gate.problem or gate.known is None:
         because = HeldBecause.LOCK if gate.problem else HeldBecause.UNKNOWN
-        held = {name: HeldDefinition(definition=each, because=because) for name, each in listed.items()}
-        return Judged(listed=listed, offered={}, held=held)
+        return {name: HeldDefinition(definition=each, because=because) for name, each in listed.items()}, gate
     approved: list[Approval] = []
     if gate.locked is None and gate.trust is Trust.CHANGES and (kind, "") not in gate.known:
         # A server may list its tools late, and prompts that come later are new.
         if listed or kind is not Kind.TOOL:
-            approved = [Approval(identity=gate.identity, kind=kind, name="", by=FIRST, at=at)]
+            approved.append(Approval(identity=gate.identity, kind=kind, name="", by=FIRST, at=at))
         approved += [approval(gate, each, FIRST, at) for each in listed.values()]
-        return Judged(listed=listed, offered=listed, approved=tuple(approved))
+        return {}, gate.approving(approved)
     work, held = forms.Comparing(), dict[str, HeldDefinition]()
     for name, each in listed.items():
         known, line = gate.known.get((kind, name), ()), None
@@ -143,8 +133,7 @@ def judged(gate: Gate, kind: Kind, listed: Mapping[str, Definition], at: float) 
                 continue
         if (found := _compared(each, known, line, work)) is not None:
             held[name] = found
-    offered = {name: each for name, each in listed.items() if name not in held} if held else listed
-    return Judged(listed=listed, offered=offered, held=held, approved=tuple(approved))
+    return held, gate.approving(approved)
 
 
 def approval(gate: Gate, definition: Definition, by: str, at: float) -> Approval:

@@ -34,12 +34,11 @@ if TYPE_CHECKING:
     from daemon.counting.measures import RepairCounts
     from daemon.counting.recent_calls import RecentCalls, Series
     from daemon.counting.tally import Tally
-    from daemon.facts import Fact
     from daemon.history.journal import History
     from daemon.kit.waiting import Watch
     from daemon.model import ToolKey
     from daemon.operators.reports import StateReport
-    from daemon.ports import OwnCall, Upstream
+    from daemon.ports import CatalogWriter, OwnCall, Upstream
     from daemon.processes.children import Children
     from daemon.processes.peers import Connections
     from daemon.sandbox.launch import Lesson
@@ -119,18 +118,6 @@ class DaemonFacts:
         default=lambda *_told: (), repr=False
     )
     """Returns the warnings of `mcpd check` for a configuration, its file and an environment. Blocks."""
-
-
-class CatalogWriter(Protocol):
-    """The part of the registry that commands use (`actors.registry`)."""
-
-    catalog: Watch[Catalog]
-
-    def tell(self, fact: Fact) -> None:
-        """Queue a fact for the registry."""
-
-    async def settle(self) -> None:
-        """Return once the catalog contains every fact queued so far."""
 
 
 class Archive(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from daemon.catalog.trust import approval
 from daemon.config.config_files import read_lock
 from daemon.config.lock_file import LOCK, Lock
 from daemon.errors import CannotApprove
-from daemon.facts import Approved, Configured, Fact
+from daemon.facts import Approved, Configured
 from daemon.history.event import Event, EventKind
 from daemon.kit.later import later
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from daemon.catalog.snapshot import Catalog
     from daemon.documents import files
-    from daemon.kit.waiting import Watch
     from daemon.model import Definition
+    from daemon.ports import CatalogWriter
     from daemon.setup import locking
 else:  # Most daemons never write a lock.
     files = later("daemon.documents.files")
@@ -39,10 +39,7 @@ LOCK_SECONDS = 10.0
 class Approver(msgspec.Struct, frozen=True, kw_only=True):
     """Approves definitions in the form that a person has seen."""
 
-    catalog: Watch[Catalog]
-    tell: Callable[[Fact], None]
-    settle: Callable[[], Awaitable[None]]
-    """Returns once every fact so far is in the catalog."""
+    registry: CatalogWriter
     note: Callable[[Event], None]
     wall: Callable[[], float]
     """Seconds since the epoch."""
@@ -61,7 +58,7 @@ class Approver(msgspec.Struct, frozen=True, kw_only=True):
         `where` is the catalog of one instance's clients. Raises CannotApprove if the lock cannot be read or
         written, or the store was not read yet.
         """
-        catalog = where or self.catalog.value
+        catalog = where or self.registry.catalog.value
         found = [
             each
             for each in definitions
@@ -81,8 +78,8 @@ class Approver(msgspec.Struct, frozen=True, kw_only=True):
             identities = {name: gate.identity for name, gate in gates.items()}
             await self.rewrite(lambda content: locking.approve(content, found, identities), approved)
         else:
-            self.tell(approved)
-            await self.settle()
+            self.registry.tell(approved)
+            await self.registry.settle()
         for server in dict.fromkeys(each.server for each in found):
             names = [switch_of(each.kind, each.name) for each in found if each.server == server]
             self.note(Event(kind=EventKind.APPROVED, server=server, details={"names": names, "by": by}))
@@ -103,10 +100,10 @@ class Approver(msgspec.Struct, frozen=True, kw_only=True):
                 raise CannotApprove(f"the approvals are in {self.directory / LOCK}: {why}") from None
             if approved is not None:
                 # First who approved: the lock itself is the author of what nobody else approved.
-                self.tell(approved)
-            config = attrs.evolve(self.catalog.value.config, lock=lock)
-            self.tell(Configured(config=config, now=self.wall()))
-            await self.settle()
+                self.registry.tell(approved)
+            config = attrs.evolve(self.registry.catalog.value.config, lock=lock)
+            self.registry.tell(Configured(config=config, now=self.wall()))
+            await self.registry.settle()
         return differs
 
 

@@ -189,9 +189,7 @@ def _front(wiring: Wiring) -> Front[Session]:
 def _approver(wiring: Wiring) -> Approver:
     facts = wiring.around.facts
     return Approver(
-        catalog=wiring.registry.catalog,
-        tell=wiring.registry.tell,
-        settle=wiring.registry.settle,
+        registry=wiring.registry,
         note=wiring.history.note,
         wall=time.time,
         directory=Path(facts.directory or ".", facts.config).parent,

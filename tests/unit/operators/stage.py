@@ -265,14 +265,7 @@ def operator_context(stage: Stage, **changed: Any) -> OperatorContext:
     given: dict[str, Any] = {
         "facts": FACTS,
         "registry": registry,
-        "approver": Approver(
-            catalog=stage.catalog,
-            tell=stage.learn,
-            settle=trio.lowlevel.checkpoint,
-            note=history.note,
-            wall=time.time,
-            directory=Path("/nowhere"),
-        ),
+        "approver": Approver(registry=registry, note=history.note, wall=time.time, directory=Path("/nowhere")),
         "upstreams": {},
         "children": {},
         "reload": nobody,

@@ -66,12 +66,7 @@ class Trusting:
         self.history = History(time.time)
         self.registry = Registry(config, wall=time.time, note=self.history.note)
         approver = Approver(
-            catalog=self.registry.catalog,
-            tell=self.registry.tell,
-            settle=self.registry.settle,
-            note=self.history.note,
-            wall=lambda: AT,
-            directory=directory,
+            registry=self.registry, note=self.history.note, wall=lambda: AT, directory=directory
         )
         self.context = operator_context(
             Stage(config), registry=self.registry, history=self.history, approver=approver

@@ -289,14 +289,7 @@ async def test_before_the_store_was_read_nothing_is_approved_and_no_other_server
 ) -> None:
     registry = Registry(config_of({"trust": "changes", "mcpServers": servers("a", "b")}), wall=lambda: 5.0)
     events: list[Event] = []
-    approver = Approver(
-        catalog=registry.catalog,
-        tell=registry.tell,
-        settle=registry.settle,
-        note=events.append,
-        wall=lambda: 5.0,
-        directory=tmp_path,
-    )
+    approver = Approver(registry=registry, note=events.append, wall=lambda: 5.0, directory=tmp_path)
     async with beside(registry.run):
         for fact in (listed("a", COMMITS), listed("b", MAIL)):
             registry.tell(fact)

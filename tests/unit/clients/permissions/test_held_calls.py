@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -66,14 +67,8 @@ def trusting(directory: Path, surface: str = "full", categories: Any = None) -> 
         await trio.lowlevel.checkpoint()
         await found.told.wait()
 
-    approver = Approver(
-        catalog=stage.catalog,
-        tell=stage.learn,
-        settle=settle,
-        note=found.noted.append,
-        wall=lambda: 1.0,
-        directory=directory,
-    )
+    registry: Any = SimpleNamespace(catalog=stage.catalog, tell=stage.learn, settle=settle)
+    approver = Approver(registry=registry, note=found.noted.append, wall=lambda: 1.0, directory=directory)
     stage.context = msgspec.structs.replace(stage.context, approver=approver)
     stage.learn(Approved())
     for server in ("alpha", "beta"):
