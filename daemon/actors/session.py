@@ -193,7 +193,7 @@ class Session:
         if self._lacks(method) or not (method in SERVED or self._passes(method)):
             here = ", ".join(each for each in SERVED if not self._lacks(each))
             text = f"Method not found: {method[:MAX_METHOD]}. mcpd serves here: {here}"
-            if self._connection.selection.is_single:
+            if self._connection.selection.only:
                 text = NOT_FOUND
             self._peer.refuse(request_id, envelope.METHOD_NOT_FOUND, text)
             return
@@ -206,8 +206,7 @@ class Session:
     def _passes(self, method: str) -> bool:
         """Whether an unknown method goes to the client's only server; never if permission rules apply."""
         selection = self._connection.selection
-        free = selection.is_single and not selection.profile.permissions
-        return free and may_pass(method, SERVED)
+        return bool(selection.only) and not selection.profile.permissions and may_pass(method, SERVED)
 
     def _lacks(self, method: str) -> bool:
         if (wanted := OPTIONAL.get(method.partition("/")[0])) is None:

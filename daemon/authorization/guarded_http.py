@@ -171,31 +171,18 @@ class AuthorizationUnavailable(httpx2.TransportError):
     """An authorization server fails for now; the login stays."""
 
 
-AGAIN_SECONDS = 5.0  # from a failed renewal to the next attempt: every call waits for a renewal
-
-
 async def fresh(logins: ServerLogins, server: str, url: str, *, rejected: str | None) -> Login | None:
     """The login for a request to `url`, renewed if necessary; None if there is none.
 
-    `rejected` is the access token that the server has just refused. For `AGAIN_SECONDS` after a failed renewal,
-    an unexpired login serves as it is; else the failure is raised again. Raises LoginOver if the user must log
+    `rejected` is the access token that the server has just refused. Raises LoginOver if the user must log
     in again, LoginsTrouble if the login cannot be read or stored, and httpx2.TransportError if the
     authorization server is unreachable or does not renew for now.
     """
     login = await _read(logins.kept, server, url)
     if login is None or _serves(login, rejected):
         return login
-    turn = logins.renewals[server, url]
-    async with turn.lock:
-        if trio.current_time() >= turn.again:
-            try:
-                return await _renewed(logins.kept, server, url, rejected)
-            except (McpdError, httpx2.TransportError) as error:
-                turn.failure, turn.again = error, trio.current_time() + AGAIN_SECONDS
-        is_good = login.access_token != rejected and (login.expires_at or 0.0) > time.time()
-        if is_good and isinstance(turn.failure, httpx2.TransportError):
-            return login
-        raise turn.failure
+    renew = partial(_renewed, logins.kept, server, url, rejected)
+    return await logins.renewals[server, url].renewed(login, rejected, renew, httpx2.TransportError)
 
 
 async def _renewed(logins: Logins, server: str, url: str, rejected: str | None) -> Login | None:
@@ -235,7 +222,7 @@ async def _read(logins: Logins, server: str, url: str) -> Login | None:
 
 def _serves(login: Login, rejected: str | None) -> bool:
     """Whether a login is usable without a renewal; raises LoginOver if not even a renewal helps."""
-    if login.access_token != rejected and (login.renew_at is None or time.time() < login.renew_at):
+    if login.serves(rejected):
         return True
     if login.refresh_token is None:
         if login.access_token != rejected and (login.expires_at is None or time.time() < login.expires_at):

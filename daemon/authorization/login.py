@@ -29,7 +29,6 @@ from daemon.authorization.logins import (
     DeviceCode,
     Login,
     LoginPage,
-    MachineWish,
     NoLogin,
     NotNow,
     Wish,
@@ -247,7 +246,7 @@ class SdkLogin(ABC):
     """The remedy for a server that does not take its new token."""
 
     def __init__(
-        self, wish: Wish | MachineWish, client: httpx2.AsyncClient, scope: str | None, memory: TransientStorage
+        self, wish: Wish, client: httpx2.AsyncClient, scope: str | None, memory: TransientStorage
     ) -> None:
         self._server, self._url, self._client, self._scope = wish.server, wish.url, client, scope
         self._memory = memory

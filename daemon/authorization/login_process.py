@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import attrs
@@ -32,10 +33,10 @@ from mcp.shared.auth import JWT_BEARER_GRANT_TYPE
 from daemon.authorization import guarded_http, login, logins
 from daemon.authorization.guarded_http import guarded_client
 from daemon.authorization.login import LoginFlow
-from daemon.authorization.logins import Login, MachineWish, NoLogin, NotNow
+from daemon.authorization.logins import Login, NoLogin, NotNow, Wish
 from daemon.authorization.redirect import Redirect, listen
 from daemon.config.expand import read_file
-from daemon.config.login_keys import AuthType
+from daemon.config.login_keys import Auth, AuthType
 from daemon.host.sockets import reason
 from daemon.processes import proc
 from daemon.protocol import decoded
@@ -98,10 +99,10 @@ class MachineLogin(login.SdkLogin):
     _advice = "allow this client there"
     _issuer = ""
 
-    def __init__(self, wish: MachineWish, client: httpx2.AsyncClient) -> None:
-        scope = " ".join(wish.auth.scopes) or None
+    def __init__(self, wish: Wish, auth: Auth, client: httpx2.AsyncClient) -> None:
+        scope = " ".join(auth.scopes) or None
         super().__init__(wish, client, scope, login.TransientStorage(None))
-        self._auth, self._issuer, self._method = wish.auth, wish.auth.issuer, login.SECRET_METHODS[0]
+        self._auth, self._issuer, self._method = auth, auth.issuer, login.SECRET_METHODS[0]
         self._metadata: login.ServerMetadata | None = None
         self._provider = self._new_provider()
 
@@ -194,18 +195,15 @@ class MachineLogin(login.SdkLogin):
 
 
 def _algorithm(pem: str) -> str:
-    try:
-        key = load_pem_private_key(pem.encode(), None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise NoLogin("privateKey cannot be read: write an unencrypted RSA, EC or Ed25519 key in PEM") from None
-    match key:
-        case rsa.RSAPrivateKey():
-            return "RS256"
-        case ed25519.Ed25519PrivateKey():
-            return "EdDSA"
-        case ec.EllipticCurvePrivateKey() if key.curve.name in OF_CURVES:
-            return OF_CURVES[key.curve.name]
-    raise NoLogin("privateKey cannot sign tokens: write an RSA, EC or Ed25519 key")
+    with suppress(ValueError, TypeError, UnsupportedAlgorithm):
+        match key := load_pem_private_key(pem.encode(), None):
+            case rsa.RSAPrivateKey():
+                return "RS256"
+            case ed25519.Ed25519PrivateKey():
+                return "EdDSA"
+            case ec.EllipticCurvePrivateKey() if key.curve.name in OF_CURVES:
+                return OF_CURVES[key.curve.name]
+    raise NoLogin("privateKey cannot sign tokens: write an unencrypted RSA, EC or Ed25519 key in PEM")
 
 
 LOGIN_SECONDS = 600.0  # longest login: a user may look for a password and a telephone, and no link lasts longer
@@ -240,16 +238,15 @@ class Lines:
 async def serve(lines: Lines, say: Callable[[logins.Report], Awaitable[None]]) -> None:
     """Perform one login and report its result, unless the caller has gone."""
     wish = await lines.next()
-    if not isinstance(wish, logins.Wish | logins.MachineWish):
+    if not isinstance(wish, Wish):
         return
     async with trio.open_nursery() as nursery:
         try:
-            if isinstance(wish, logins.MachineWish):
+            if wish.auth is not None:
                 nursery.start_soon(_hear, lines, None, nursery.cancel_scope)
                 async with guarded_client(wish.url) as client:
-                    result: logins.Done | logins.Failed = logins.Done(
-                        login=await MachineLogin(wish, client).run()
-                    )
+                    own = await MachineLogin(wish, wish.auth, client).run()
+                result: logins.Done | logins.Failed = logins.Done(login=own)
             else:
                 result = await _login(wish, lines, say, nursery)
         except (logins.NoLogin, logins.LoginsTrouble) as error:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -28,7 +27,6 @@ from daemon.authorization.logins import (
     Login,
     LoginPage,
     LoginsTrouble,
-    MachineWish,
     NoLogin,
     NotNow,
     Renewals,
@@ -49,8 +47,6 @@ MAX_RUNNING = 4  # concurrent logins: each takes 63 MiB, and a user opens one pa
 LOGIN_SECONDS = 660.0  # longest login: its process gives up after ten minutes and reports that
 
 OWN_SECONDS = 60.0  # for a login of mcpd itself, which waits for other programs alone
-
-AGAIN_SECONDS = 5.0  # after such a login has failed: all calls and instances of a server want the same one
 
 MAX_LINE = 64 * 1024  # bytes of a line from the process: eight times the longest URL that browsers take
 
@@ -78,7 +74,7 @@ class LoginRefused(McpdError):
 class LoginRun:
     """One login in progress."""
 
-    def __init__(self, wish: Wish | MachineWish) -> None:
+    def __init__(self, wish: Wish) -> None:
         self.wish = wish
         self.shown: LoginPage | DeviceCode | None = None  # the page or code for the user; None if not yet known
         self.outcome: Done | Failed | None = None  # the result; None while the login runs
@@ -137,16 +133,8 @@ class LoginRun:
 class OwnLogin(Renewals, kw_only=True):
     """mcpd's own login at one server."""
 
-    wish: MachineWish
+    wish: Wish
     login: Login | None = None
-
-    def good(self, rejected: str | None, *, fresh: bool) -> Login | None:
-        """The login, unless it is rejected or has expired, or is due for renewal and must be `fresh`."""
-        login = self.login
-        if login is None or login.access_token == rejected:
-            return None
-        until = login.renew_at if fresh else login.expires_at
-        return login if until is None or time.time() < until else None
 
 
 class LoginRuns:
@@ -207,24 +195,21 @@ class LoginRuns:
     async def obtain(self, server: Server, rejected: str | None) -> Login:
         """Log in to a server with `auth`, unless a login is good. Raises NoLogin, or NotNow to try later."""
         assert server.auth is not None
-        wish = MachineWish(server=server.name, url=login_url(server), auth=server.auth)
+        wish = Wish(server=server.name, url=login_url(server), auth=server.auth)
         own = self._own.get(server.name)
         if own is None or own.wish != wish:
             own = self._own[server.name] = OwnLogin(wish=wish)
-        async with own.lock:
-            login = own.good(rejected, fresh=True)
-            if login is None and trio.current_time() >= own.again:
-                try:
-                    login = own.login = await self._obtained(wish)
-                except NoLogin as failure:
-                    own.failure, own.again = failure, trio.current_time() + AGAIN_SECONDS
-            if login is None and isinstance(own.failure, NotNow):
-                login = own.good(rejected, fresh=False)
-            if login is None:
-                raise own.failure
-            return login
 
-    async def _obtained(self, wish: MachineWish) -> Login:
+        async def renew() -> Login:
+            if own.login is None or not own.login.serves(rejected):
+                own.login = await self._obtained(wish)
+            return own.login
+
+        if own.login is not None and own.login.serves(rejected):
+            return own.login
+        return await own.renewed(own.login, rejected, renew, NotNow)
+
+    async def _obtained(self, wish: Wish) -> Login:
         outcome: Done | Failed = Failed(f"no token within {OWN_SECONDS:g} s", temporary=True)
         try:
             async with self._places:

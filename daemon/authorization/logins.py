@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import trio
@@ -78,24 +80,14 @@ class Wish(msgspec.Struct, tag="wish", rename="camel", kw_only=True):
 
     server: str
     url: str
-    directory: str  # the state directory, for logins and their locks
+    auth: Auth | None = None  # the keys of mcpd's own login, which nothing stores; None: a user logs in
+    directory: str = ""  # the state directory, for logins of users and their locks
     secret_service: bool = False  # keep logins in the Secret Service instead
     scope: str | None = None  # all scopes to ask for; None: those in the server's challenge or metadata
     oauth: OAuth = OAuth()  # a client registered by hand, and the way of logging in
 
     def __repr__(self) -> str:
         return f"Wish(server={self.server!r})"
-
-
-class MachineWish(msgspec.Struct, tag="machine", rename="camel", kw_only=True):
-    """A request for a login without a user, which is not stored."""
-
-    server: str
-    url: str
-    auth: Auth
-
-    def __repr__(self) -> str:
-        return f"MachineWish(server={self.server!r})"
 
 
 class LoginPage(msgspec.Struct, tag="link", rename="camel"):
@@ -176,9 +168,14 @@ class Login(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     def __repr__(self) -> str:
         return f"Login(url={self.url!r}, issuer={self.issuer!r})"
 
+    def serves(self, rejected: str | None) -> bool:
+        """Whether the login is neither `rejected`, an access token, nor due for renewal."""
+        is_due = self.renew_at is not None and time.time() >= self.renew_at
+        return self.access_token != rejected and not is_due
+
 
 Report = LoginPage | DeviceCode | Done | Failed  # what the process of a login writes
-Order = Wish | MachineWish | Answer  # what it reads
+Order = Wish | Answer  # what it reads
 
 
 class Logins(msgspec.Struct, frozen=True):
@@ -282,12 +279,40 @@ async def _unable(_server: Server, _rejected: str | None) -> Login:
     raise NotNow("the daemon is still starting: try again in a moment")
 
 
+AGAIN_SECONDS = 5.0  # from a failed renewal to the next attempt: every call waits for a renewal
+
+R = TypeVar("R")
+
+
 class Renewals(msgspec.Struct, eq=False):
     """The renewals of one login, one at a time: file locks alone would block a thread for each caller."""
 
     lock: trio.Lock = msgspec.field(default_factory=trio.Lock)
     failure: Exception = NotNow("")  # the last
     again: float = -math.inf  # on trio's clock: until then, the failure counts
+
+    async def renewed(
+        self,
+        login: Login | None,
+        rejected: str | None,
+        renew: Callable[[], Awaitable[R]],
+        outage: type[Exception],
+    ) -> R | Login:
+        """Renew a login, unless that has just failed. During an outage, an unexpired login serves as it is.
+
+        Raises the failure of `renew`; `outage` is the class of failures that a later attempt may mend.
+        """
+        async with self.lock:
+            if trio.current_time() >= self.again:
+                try:
+                    return await renew()
+                except (McpdError, outage) as error:
+                    self.failure, self.again = error, trio.current_time() + AGAIN_SECONDS
+            if login is None or login.access_token == rejected or not isinstance(self.failure, outage):
+                raise self.failure
+            if login.expires_at is not None and time.time() >= login.expires_at:
+                raise self.failure
+            return login
 
 
 class ServerLogins:

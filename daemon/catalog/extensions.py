@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
+from itertools import chain
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
@@ -16,25 +18,15 @@ from daemon import protocol
 from daemon.catalog.kinds import CHANGED
 from daemon.model import Era
 
-
-class Extension(msgspec.Struct, frozen=True):
-    """A known extension, whose methods and notifications mcpd routes; an extension without any is metadata."""
-
-    methods: tuple[str, ...] = ()
-    modern: bool = False
-    """Whether both sides must speak MCP 2026-07-28."""
-
-
-KNOWN: Mapping[str, Extension] = {
-    protocol.UI: Extension(),
-    protocol.TASKS_EXTENSION: Extension(
-        ("tasks/get", "tasks/update", "tasks/cancel", protocol.TASK_CHANGED), modern=True
-    ),
-    protocol.SKILLS: Extension(("skills/list", protocol.GET_SKILL, protocol.READ_DIRECTORY)),
+KNOWN: Mapping[str, tuple[str, ...]] = {
+    protocol.UI: (),
+    protocol.TASKS_EXTENSION: ("tasks/get", "tasks/update", "tasks/cancel", protocol.TASK_CHANGED),
+    protocol.SKILLS: ("skills/list", protocol.GET_SKILL, protocol.READ_DIRECTORY),
 }
-"""The extensions that pass on every surface; others pass between a client and its only server, with methods."""
+"""The extensions that pass on every surface, and the methods and notifications of each, which mcpd routes.
 
-UNKNOWN = Extension()
+An extension without any is metadata. Others pass between a client and its only server, with their methods.
+"""
 
 METHOD = re.compile(r"[A-Za-z0-9_.:$/-]{1,128}")
 """Matches methods that are passed on unread: frames and headers hold them unescaped."""
@@ -51,7 +43,7 @@ NOTIFICATIONS = frozenset(
 )
 """Notifications of the base protocol, without those of changed lists."""
 
-KEPT = frozenset(method for each in KNOWN.values() for method in each.methods)
+KEPT = frozenset(chain.from_iterable(KNOWN.values()))
 """Methods and notifications of known extensions."""
 
 MAX_BYTES = 16 * 1024
@@ -67,8 +59,11 @@ _encode = msgspec.json.encode
 
 
 def passes(name: str, *, alone: bool, modern: bool = True) -> bool:
-    """Whether an extension passes, `alone` between a client and its only server, or between `modern` sides."""
-    return (alone or name in KNOWN) and (modern or not KNOWN.get(name, UNKNOWN).modern)
+    """Whether an extension passes, `alone` between a client and its only server, or between `modern` sides.
+
+    Tasks pass between modern sides alone: those of MCP 2025-11-25 are no extension.
+    """
+    return (alone or name in KNOWN) and (modern or name != protocol.TASKS_EXTENSION)
 
 
 def may_pass(method: str, served: Iterable[str]) -> bool:
@@ -105,10 +100,16 @@ def read_extensions(declaration: Raw) -> tuple[dict[str, Raw], str]:
     return kept, f"extension {dropped[0]!r}{more}: not an object, or over {MAX_BYTES} bytes of extensions"
 
 
-def bounded(capabilities: Raw) -> tuple[Raw, str]:
-    """The capabilities with only usable extensions, and a text that says what was dropped."""
-    kept, dropped = _with_extensions(bytes(capabilities), lambda _name: True)
-    return (Raw(kept) if dropped else capabilities), dropped
+def bounded(capabilities: Raw, keeps: Callable[[str], bool] = lambda _name: True) -> tuple[Raw, str]:
+    """The capabilities with the usable extensions that `keeps` accepts, and a text about the unusable ones."""
+    raw = bytes(capabilities)
+    members = protocol.decoded(protocol.decode_members, raw) if may_extend(raw) else None
+    if members is None or "extensions" not in members:
+        return capabilities, ""
+    usable, dropped = read_extensions(members["extensions"])
+    kept = {name: own for name, own in usable.items() if keeps(name)}
+    same = len(kept) == len(usable) and not dropped
+    return (capabilities if same else Raw(_encode({**members, "extensions": kept}))), dropped
 
 
 def carried(declared: Raw, *, alone: bool) -> bytes:
@@ -119,18 +120,7 @@ def carried(declared: Raw, *, alone: bool) -> bytes:
 
 @lru_cache(maxsize=64)
 def _carried(raw: bytes, alone: bool) -> bytes:  # noqa: FBT001 - a key of the cache
-    return _with_extensions(raw, partial(passes, alone=alone))[0]
-
-
-def _with_extensions(raw: bytes, keeps: Callable[[str], bool]) -> tuple[bytes, str]:
-    """Raw capabilities with the usable extensions that `keeps` accepts, and what was unusable."""
-    members = protocol.decoded(protocol.decode_members, raw) if may_extend(raw) else None
-    if members is None or "extensions" not in members:
-        return raw, ""
-    usable, dropped = read_extensions(members["extensions"])
-    kept = {name: own for name, own in usable.items() if keeps(name)}
-    same = len(kept) == len(usable) and not dropped
-    return (raw if same else _encode({**members, "extensions": kept})), dropped
+    return bytes(bounded(Raw(raw), partial(passes, alone=alone))[0])
 
 
 def with_tasks(declared: bytes) -> bytes:
@@ -143,16 +133,14 @@ def with_tasks(declared: bytes) -> bytes:
     return _encode({**members, "extensions": {**extensions, protocol.TASKS_EXTENSION: {}}})
 
 
-def passed_on(declared: Mapping[str, object], *, alone: bool, modern: bool) -> dict[str, object]:
-    """The extensions in decoded capabilities that are passed on (`passes`)."""
-    found = declared.get("extensions")
+def passed_on(capabilities: Mapping[str, object], *, alone: bool, modern: bool) -> dict[str, Any]:
+    """The capabilities without extensions that are not passed on (`passes`)."""
+    if "extensions" not in capabilities:
+        return {**capabilities}
+    found = capabilities["extensions"]
     extensions = found if isinstance(found, dict) else {}
-    return {name: own for name, own in extensions.items() if passes(name, alone=alone, modern=modern)}
-
-
-def joined(passed: Iterable[Mapping[str, object]]) -> dict[str, object]:
-    """The union of several servers' extensions; of two values, the first server's wins."""
-    return {name: own for each in reversed([*passed]) for name, own in each.items()}
+    kept = {name: own for name, own in extensions.items() if passes(name, alone=alone, modern=modern)}
+    return {**capabilities, "extensions": kept}
 
 
 def may_extend(raw: bytes) -> bool:

@@ -157,8 +157,8 @@ class ClientCall(Struct, eq=False, kw_only=True):
     def envelope(self) -> Mapping[str, bytes]:
         """The client's capabilities and log level, for a modern server (`ports.CallToSend.envelope`)."""
         capabilities = self.declared or self.calls.server_requests.capabilities
-        alone = self.request.session.selection.is_single or (self.upstream is not None and self.upstream.is_own)
-        passing = carried(capabilities, alone=alone)
+        alone = self.request.session.selection.only or (self.upstream is not None and self.upstream.is_own)
+        passing = carried(capabilities, alone=bool(alone))
         told = {protocol.CAPABILITIES_KEY: with_tasks(passing) if self.polls else passing}
         if self.log_rank is not None:
             told[protocol.LOG_LEVEL_KEY] = msgspec.json.encode(LEVELS[self.log_rank])
@@ -265,7 +265,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
 
     def notified(self, method: str, params: Raw) -> None:
         """Pass on a call's notification; an unknown kind, only if the client sees the server as itself."""
-        if method == protocol.LOG_MESSAGE or self.request.session.selection.is_single:
+        if method == protocol.LOG_MESSAGE or self.request.session.selection.only:
             self.calls.notify(self, method, params)
 
     @property

@@ -232,13 +232,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def only(self) -> str:
-        """The name of the only server that the client has chosen; empty if there is none."""
+        """The only server that the client has chosen and sees as if connected directly; empty without one."""
         return self.servers[0] if len(self.servers) == 1 else ""
-
-    @property
-    def is_single(self) -> bool:
-        """Whether the client has chosen one server, which it sees as if connected directly."""
-        return len(self.servers) == 1
 
 
 class Client:

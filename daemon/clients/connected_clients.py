@@ -381,7 +381,7 @@ class ConnectedClients:
                 each.hear(server, params)
         elif is_unknown(method):
             for client in list(self.connected):
-                if client.is_single and client.sees(server):
+                if client.only and client.sees(server):
                     client.say(method, bytes(params))
 
     def wishes(self, server: str) -> Watch[StandingWishes]:

@@ -78,9 +78,9 @@ class ConnectedClient:
         return self._client
 
     @property
-    def is_single(self) -> bool:
-        """Whether the client has chosen one server alone."""
-        return self._client.selection.is_single
+    def only(self) -> str:
+        """The only server that the client has chosen (`client.Selection.only`)."""
+        return self._client.selection.only
 
     @property
     def level(self) -> int | None:

@@ -145,19 +145,24 @@ class PolledTask(Struct, eq=False):
             self._cancel(call)
             return
         call.calls.context.subscribers.tasks.polled[self] = self._upstream.name
-        ended, failure = None, None
+        server, ended = self._upstream.of, None
+        late = f"server {server} has not finished the task of this call in time (timeouts.callMax)"
+        late += ". mcpd asked it to cancel the task."
+        failure: errors.CallError = errors.UpstreamTimeout(late, server=server)
         try:
             with trio.move_on_at(call.started + self._longest):
-                async with asking.patient(call, f"server {self._upstream.of} works on a task for this call"):
+                async with asking.patient(call, f"server {server} works on a task for this call"):
                     try:
                         ended = await self._end(call, state, answers)
-                    except (errors.CallError, RemoteError, *protocol.UNREADABLE) as error:
+                    except errors.CallError as error:
                         failure = error
+                    except (RemoteError, *protocol.UNREADABLE) as error:
+                        failure = _untold(server, error, call.calls.context.redact.of(server))
         finally:
             if ended is None:
                 self._cancel(call)
         if ended is None:
-            raise self._error(call, failure)
+            raise failure
         if ended.status != ASKED:
             self._answer(call, ended)
 
@@ -201,17 +206,6 @@ class PolledTask(Struct, eq=False):
         else:
             text = f"server {self._upstream.of} has ended the task of this call as {ended.status!r}"
             raise errors.UpstreamCallError(text)
-
-    def _error(self, call: ClientCall, failure: Exception | None) -> errors.CallError:
-        """The error of a call whose task did not end, because of `failure`; None means that time ran out."""
-        server = self._upstream.of
-        if isinstance(failure, errors.CallError):
-            return failure
-        if failure is None:
-            text = f"server {server} has not finished the task of this call in time (timeouts.callMax)"
-            return errors.UpstreamTimeout(f"{text}. mcpd asked it to cancel the task.", server=server)
-        why = call.calls.context.redact.of(server)(str(failure))
-        return errors.UpstreamCallError(f"server {server} does not tell the state of this call's task: {why}")
 
     def _put(
         self, call: ClientCall, state: _Polled, questions: Mapping[str, input_required.InputRequest]
@@ -325,11 +319,15 @@ async def polled(
         }
         raise msgspec.ValidationError(why.get(state.status, f"it has ended as {state.status!r}"))
     except (RemoteError, *protocol.UNREADABLE) as error:
-        text = f"server {upstream.of} does not tell the result of this call's task: {redact(str(error))}"
-        raise errors.UpstreamCallError(text) from None
+        raise _untold(upstream.of, error, redact) from None
     finally:
         if state.status in {"working", ASKED}:
             _end_task(outbox, upstream, task_id, call.envelope)
+
+
+def _untold(server: str, why: Exception, redact: Callable[[str], str]) -> errors.UpstreamCallError:
+    text = f"server {server} does not tell the result of this call's task: {redact(str(why))}"
+    return errors.UpstreamCallError(text)
 
 
 def noted(context: SessionContext, task: Task, answer: Buffer) -> dict[str, Raw]:

@@ -292,13 +292,11 @@ def _needless_login(server: Server, key: str) -> Problems:
 
 
 def _own_login(server: Server) -> Problems:
-    auth = server.auth
-    if auth is None:
+    if (auth := server.auth) is None:
         return
-    needless = list(_needless_login(server, "auth"))
-    if not needless and isinstance(server.oauth, OAuth):
-        needless = [("auth", "a user logs in (oauth), or mcpd does by itself (auth): remove one of the two")]
-    yield from needless
+    yield from _needless_login(server, "auth")
+    if isinstance(server.oauth, OAuth):
+        yield "auth", "a user logs in (oauth), or mcpd does by itself (auth): remove one of the two"
     problems = auth_problems(auth, resolved=server.enabled)
     yield from ((f"auth.{key}", message) for key, message in problems)
 

@@ -178,8 +178,7 @@ def capabilities_of(server: Server) -> Mapping[str, object]:
     declared = {
         key: instance.capabilities[key] for key in protocol.CLIENT_CAPABILITIES if key in instance.capabilities
     }
-    if "extensions" in declared:
-        declared["extensions"] = passed_on(declared, alone=True, modern=False)
+    declared = passed_on(declared, alone=True, modern=False)
     return declared if instance.workspace is None else {"roots": ROOTS, **declared}
 
 

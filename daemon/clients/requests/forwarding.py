@@ -79,7 +79,7 @@ class ForwardedRequest(ClientCall, eq=False, kw_only=True):
 
     def refused(self, error: Buffer) -> None:
         """Answer with the server's error; a server without completions answers with no values."""
-        shared = not self.request.session.selection.is_single
+        shared = not self.request.session.selection.only
         if shared and self.method == protocol.COMPLETE and read_error(error)[0] == METHOD_NOT_FOUND:
             self.answered(NO_COMPLETION)
         else:
@@ -137,7 +137,7 @@ def begin(
 
 def pass_on(method: str, connection: ClientConnection, params: Raw | None, request: Request) -> None:
     """Send a request unknown to mcpd to the client's only server. Raises MsgspecError for malformed params."""
-    server, members = request.session.selection.servers[0], protocol.members_of(params)
+    server, members = request.session.selection.only, protocol.members_of(params)
     head, last = b"", Raw(b"")
     if members:
         key, last = members.popitem()

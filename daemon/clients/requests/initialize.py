@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from msgspec import UNSET, Raw
 
 from daemon import protocol
 from daemon.catalog.entry import ServerEntry
-from daemon.catalog.extensions import Introduction, bounded, joined, may_extend, passed_on, read_introduction
+from daemon.catalog.extensions import Introduction, bounded, may_extend, passed_on, read_introduction
 from daemon.clients.client import Selection
 from daemon.clients.client_tasks import offers_tasks
 from daemon.clients.connection import ClientConnection
@@ -60,9 +61,7 @@ def declared_to(selection: Selection, servers: Mapping[str, ServerEntry]) -> dic
         for name, own in single.capabilities.items()
         if isinstance(own, dict) and name not in hidden
     }
-    if "extensions" in theirs:
-        theirs["extensions"] = passed_on(theirs, alone=True, modern=single.modern)
-    return theirs
+    return passed_on(theirs, alone=True, modern=single.modern)
 
 
 def declared_in(
@@ -73,18 +72,15 @@ def declared_in(
     if single is None:
         introductions = (each.said.introduction for each in view.servers.values())
         kept = (read_introduction(each) for each in introductions if may_extend(each))
-        passed = [
-            passed_on(each.capabilities, alone=False, modern=each.modern) for each in kept if each is not None
-        ]
-        if extensions := joined(passed):
+        told = (passed_on(each.capabilities, alone=False, modern=each.modern) for each in kept if each)
+        # Of two values, the first server's wins.
+        if extensions := dict(ChainMap(*(each.get("extensions", {}) for each in told))):
             declared["extensions"] = extensions
         if offers_tasks(view):
             declared["tasks"] = TASKS
     if modern:
         declared.pop("tasks", None)
-    elif "extensions" in declared:
-        declared["extensions"] = passed_on(declared, alone=True, modern=False)
-    return declared
+    return passed_on(declared, alone=True, modern=modern)
 
 
 def instructions_for(selection: Selection, view: View) -> str | None:

@@ -137,12 +137,6 @@ FRESH_SECONDS = 2.0
 UNKNOWN = "Failed to retrieve task: Task not found"
 """MCP's words for an id that names no task of the session: it is unknown, expired, or another session's."""
 
-_METHODS: Mapping[type[Task], frozenset[str]] = {
-    RequestedTask: frozenset({protocol.GET_TASK, TASK_RESULT, protocol.CANCEL_TASK}),
-    Task: frozenset({protocol.GET_TASK, protocol.UPDATE_TASK, protocol.CANCEL_TASK}),
-}
-"""The requests that exist for tasks of MCP 2025-11-25, and for tasks of the extension."""
-
 
 def call_as_task(connection: ClientConnection, wanted: protocol.CallParams, request: Request) -> None:
     """Send a `tools/call` that asks for a task."""
@@ -162,14 +156,15 @@ def ask_about_task(method: str, connection: ClientConnection, params: Raw | None
         return
     others, known = protocol.members_of(params), connection.context.subscribers.tasks
     task = known.find(text_in(others, "taskId"), owner_in(request.key, connection.client))
-    if task is None or method not in _METHODS[type(task)]:
+    # Of MCP 2025-11-25 a task has no update; of the extension, no request for its result.
+    missing = protocol.UPDATE_TASK if isinstance(task, RequestedTask) else TASK_RESULT
+    if task is None or method == missing:
         connection.peer.refuse(request.id, envelope.INVALID_PARAMS, UNKNOWN)
         return
     if isinstance(task, RequestedTask):
         task.notifier = connection.notifier
     if task.gone and method == protocol.GET_TASK:
-        is_older = isinstance(task, RequestedTask)
-        state = _encode(task.state if is_older else for_client(connection.context, task, task.state))
+        state = _encode(for_client(connection.context, task, task.state))
         connection.peer.answer(request.id, protocol.completed(state) if request.modern else state)
         return
     del others["taskId"]

@@ -44,7 +44,7 @@ def own(wish: dict[str, Any]) -> None:
 
 def main() -> None:
     wish = json.loads(sys.stdin.readline())
-    if wish["type"] == "machine":
+    if wish["auth"] is not None:
         own(wish)
         return
     told = Path(wish["directory"]) / "told"

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 import trio
 
-from daemon.authorization import login_runs
+from daemon.authorization import login_runs, logins
 from daemon.authorization.login_runs import MAX_RUNNING, LoginRefused, LoginRuns
 from daemon.authorization.logins import Failed, FileLogins, Login, NoLogin, NotNow, ServerLogins
 from daemon.config.config_model import OAuth, Server, TransportType
@@ -73,6 +73,7 @@ async def test_the_process_is_told_on_its_stdin_and_gets_no_secret_of_ours(
     told = json.loads((tmp_path / "told").read_text())
     assert told["wish"] == {
         "type": "wish",
+        "auth": None,
         "server": "s",
         "url": "https://mcp.example/mcp",
         "directory": str(tmp_path),
@@ -175,7 +176,7 @@ async def test_a_token_that_is_refused_or_due_or_of_another_entry_is_not_given_a
 async def test_a_secret_that_is_refused_is_not_tried_again_by_fifty_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(login_runs, "AGAIN_SECONDS", math.inf)
+    monkeypatch.setattr(logins, "AGAIN_SECONDS", math.inf)
     place, said = Place(tmp_path, behaves="refused"), list[str]()
 
     async def want() -> None:
@@ -192,7 +193,7 @@ async def test_a_secret_that_is_refused_is_not_tried_again_by_fifty_calls(
 async def test_after_a_pause_a_failed_login_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(login_runs, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(logins, "AGAIN_SECONDS", 0.0)
     place = Place(tmp_path, behaves="refused")
     assert [str(await place.refused()) for _ in range(2)] == ["no token, attempt 1", "no token, attempt 2"]
 
@@ -200,7 +201,7 @@ async def test_after_a_pause_a_failed_login_is_tried_again(
 async def test_a_token_that_cannot_be_renewed_just_now_serves_until_its_end_unless_it_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(login_runs, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(logins, "AGAIN_SECONDS", 0.0)
     place = Place(tmp_path)
     first = await place.obtain(behaves="renew")
 

@@ -26,7 +26,7 @@ from daemon.authorization import login_process, logins
 from daemon.authorization.guarded_http import guarded_transport
 from daemon.authorization.login import LoginFlow
 from daemon.authorization.login_process import LOGIN_SECONDS, MAX_LINE, Lines, MachineLogin, serve
-from daemon.authorization.logins import Answer, Failed, Login, MachineWish, NoLogin, NotNow, Report, Wish
+from daemon.authorization.logins import Answer, Failed, Login, NoLogin, NotNow, Report, Wish
 from daemon.authorization.redirect import Redirect
 from daemon.config.login_keys import Auth, AuthType, IdentityProvider
 
@@ -83,7 +83,7 @@ class Site:
 
     async def login(self, auth: Auth) -> Login:
         async with self.client() as client:
-            return await MachineLogin(MachineWish(server="crm", url=URL, auth=auth), client).run()
+            return await MachineLogin(Wish(server="crm", url=URL, auth=auth), auth, client).run()
 
     def form(self, path: str = "/token") -> dict[str, str]:
         """What was posted there, once."""

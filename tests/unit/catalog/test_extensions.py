@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from daemon.catalog.extensions import MAX_BYTES, bounded, carried, joined, passed_on, with_tasks
+from daemon.catalog.extensions import MAX_BYTES, bounded, carried, with_tasks
 from daemon.protocol import UI
 from tests.unit.cases import cases
 
@@ -51,17 +51,6 @@ def test_extensions_that_are_no_object_are_dropped(said: str) -> None:
 )
 def test_what_has_no_bad_extension_stays_as_it_is(said: str) -> None:
     assert bounded(Raw(said.encode())) == (Raw(said.encode()), "")
-
-
-def test_on_a_shared_surface_the_first_servers_value_wins() -> None:
-    servers: tuple[dict[str, object], ...] = (
-        {"extensions": {"com.example/x": {}}},
-        {"extensions": {UI: {"a": 1}}},
-        {"extensions": {UI: {"a": 2}}},
-        {"extensions": 7},
-        {},
-    )
-    assert joined(passed_on(each, alone=False, modern=True) for each in servers) == {UI: {"a": 1}}
 
 
 @cases("declared", "polling")

@@ -109,6 +109,13 @@ def test_of_a_single_server_a_client_is_told_what_that_has_said() -> None:
     assert read(initialize_result("2025-11-25", told))["serverInfo"] == SHOWN
 
 
+def test_on_a_shared_surface_the_first_servers_value_of_an_extension_wins() -> None:
+    told = {"a": {"com.example/x": {}}, "b": {UI: {"a": 1}}, "c": {UI: {"a": 2}}, "d": 7}
+    facts = [introduced(name, {"capabilities": {"extensions": each}}) for name, each in told.items()]
+    up = after(catalog_of({"mcpServers": servers(*told)}), facts)
+    assert declared_in(*given(up), up.servers, modern=True)["extensions"] == {UI: {"a": 1}}
+
+
 def test_a_server_that_says_nothing_of_itself_says_nothing_through_mcpd_either() -> None:
     quiet = fold(UP, introduced("git", {"serverInfo": {"name": "Git"}, "capabilities": {"tools": {}}}))
     selection, view = given(quiet, "git")
