@@ -8,7 +8,6 @@ import json
 import os
 import shlex
 import sys
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from itertools import chain
@@ -24,6 +23,7 @@ from daemon.cli.terminal import typed
 from daemon.config.command_lines import packages_in, runs_container
 from daemon.config.config_model import EntryOrigin, Server
 from daemon.config.redaction import names_credential
+from daemon.documents.edited import value_at
 from daemon.documents.files import look
 from daemon.errors import McpdError
 from daemon.host.paths import config_file
@@ -34,16 +34,13 @@ from daemon.sandbox import launch
 from daemon.setup.adding import is_newer, pairs, web_address
 from daemon.setup.drafts import Present
 from daemon.setup.moved_secrets import Variables
-from daemon.sources.offers import INPUT, Input, ServerOffer, SourceTrouble, filled, missing
+from daemon.sources.offers import INPUT, Input, ServerOffer, SourceTrouble, filled, missing, prose
 
 _bundles, _registries = later("daemon.sources.bundles"), later("daemon.sources.registries")
 """Imported late: they load an HTTP client, which most commands do without."""
 
 MOST_MORE = 4
 """Optional inputs that mcpd asks for: some servers have dozens."""
-
-MOST_TEXT = 300
-"""Characters of a description."""
 
 _HOME = ": the server reads your files but no secrets, writes only its own, and reaches public hosts"
 
@@ -68,7 +65,7 @@ def found(options: argparse.Namespace, present: Present, undo: ExitStack) -> Ser
     else:
         return None
     # Meanwhile, another server may have been added that runs the same files.
-    undo.callback(lambda: _bundles.remove(attrs.asdict(offer.origin), os.environ, look(path).text() or ""))
+    undo.callback(lambda: _bundles.remove(offer.origin.bundle, os.environ, look(path).text() or ""))
     # Notes may differ each time, and answers are not of the offer.
     text = json.dumps(attrs.asdict(attrs.evolve(offer, notes=())), sort_keys=True)
     shown, origin = hashlib.sha256(text.encode()).hexdigest(), offer.origin
@@ -82,9 +79,8 @@ def found(options: argparse.Namespace, present: Present, undo: ExitStack) -> Ser
 
 def cleared(before: Present, name: str, text: str, *, runs: bool = False) -> int:
     """Delete a former entry's bundle unless `text` names it; if its server `runs`, only say how. Returns 0."""
-    entry = before.servers.get(name)
-    origin = entry.get("origin") if isinstance(entry, dict) else None
-    if gone := _bundles.remove(origin, os.environ, text, keep=runs):
+    bundle = value_at(before.servers, (name, "origin", "bundle"))
+    if gone := _bundles.remove(bundle, os.environ, text, keep=runs):
         path = shlex.quote(str(gone))
         how = f"after `mcpd reload`, `chmod -R u+w {path} && rm -r {path}` deletes its bundle"
         note(how if runs else f"deleted its bundle, {gone}")
@@ -117,7 +113,7 @@ def renewed(
         note(f"{name}: {origin.name} {origin.version} stays: the newest version in {where} is {version}")
         return {}
     offer: ServerOffer = _registries.offer_of(document, where, os.environ)
-    undo.callback(lambda: _bundles.remove(attrs.asdict(offer.origin), os.environ, look(path).text() or ""))
+    undo.callback(lambda: _bundles.remove(offer.origin.bundle, os.environ, look(path).text() or ""))
     fixed = filled(attrs.evolve(offer, inputs=()), {})
     newest = {each.pinned: each.written for each in packages_in(_words(fixed))}
     becomes = {each.written: newest.get(each.pinned) for each in packages_in(_words(entry))}
@@ -229,7 +225,7 @@ def _answered_again(options: argparse.Namespace, fresh: ServerOffer, variables: 
     wanted = INPUT.findall(str(fresh.entry))
     asked = attrs.evolve(fresh, inputs=tuple(each for each in missing(fresh, {}) if each.name in wanted))
     for each in asked.inputs:
-        note(f"{options.server} now needs {each.name}{each.description and f': {_short(each.description)}'}")
+        note(f"{options.server} now needs {each.name}{each.description and f': {each.description}'}")
     try:
         return _answered(options, asked, variables, ["upgrade", options.server])
     except UsageError as error:
@@ -303,7 +299,7 @@ def described(offer: ServerOffer) -> Iterator[str]:
     """Lines with the facts that a user needs before agreeing to an offer."""
     entry, origin = _shown(offer), offer.origin
     yield f"{origin.name} {origin.version}" + (f", from {origin.registry}" if origin.registry else "")
-    yield from (f"  {_short(offer.entry[key])}" for key in ("title", "description") if key in offer.entry)
+    yield from (f"  {offer.entry[key]}" for key in ("title", "description") if offer.entry.get(key))
     settings = [f"{key}={value}" for key, value in _values(offer, "env") if value != f"<{key}>"]
     words = shlex.join([*settings, entry.get("command", ""), *entry.get("args", ())])
     yield f"  connects to {entry['url']}" if "url" in entry else f"  runs {words}"
@@ -312,8 +308,8 @@ def described(offer: ServerOffer) -> Iterator[str]:
     yield from (f"  sandbox {each}{_HOME * (each == 'home')}" for each in [entry.get("sandbox")] if each)
     for each in offer.inputs:
         kind = f"{' (secret)' if each.secret else ''}{_usual(each)}"
-        yield f"  asks for {each.name}{kind}{each.description and f': {_short(each.description)}'}"
-    yield from (f"  note: {_short(each)}" for each in offer.notes)
+        yield f"  asks for {each.name}{kind}{each.description and f': {each.description}'}"
+    yield from (f"  note: {prose(each)}" for each in offer.notes)
 
 
 def _answered(
@@ -359,7 +355,3 @@ def _unfit(wanted: Input, answer: str) -> str:
     values = answer.split(":") if wanted.multiple else [answer]
     fits = not wanted.choices or "${" in answer or {*values} <= {*wanted.choices}
     return "" if fits else f"is one of {', '.join(wanted.choices)}"
-
-
-def _short(text: str) -> str:
-    return textwrap.shorten(text, MOST_TEXT, placeholder=" …")

@@ -26,7 +26,7 @@ from daemon.host.paths import bundles, home
 from daemon.kit.wording import MIB
 from daemon.safety.escape import visible
 from daemon.sources.downloads import fetch
-from daemon.sources.offers import Input, ServerOffer, SourceTrouble, as_text
+from daemon.sources.offers import Input, ServerOffer, SourceTrouble, as_text, prose
 
 MOST_UNPACKED, MOST_RATIO, MOST_FILES, MOST_PARTS = 1024 * MIB, 200, 50_000, 64
 """Limits of bytes, of the whole's compression ratio, of files, and of directories above a file. Programs
@@ -161,9 +161,9 @@ def arguments(origin: EntryOrigin, environ: Mapping[str, str]) -> Any:
     return _offer(json.loads((directory / "manifest.json").read_bytes()), digest, environ, files).entry["args"]
 
 
-def remove(origin: Any, environ: Mapping[str, str], text: str, *, keep: bool = False) -> Path | None:
-    """Delete (or `keep`) the directory of an entry's bundle unless `text` still names it; returns it."""
-    directory = Path(str(origin.get("bundle")) if isinstance(origin, Mapping) else "")
+def remove(bundle: object, environ: Mapping[str, str], text: str, *, keep: bool = False) -> Path | None:
+    """Delete (or `keep`) the directory of a bundle unless `text` still names it; returns it."""
+    directory = Path(str(bundle))
     is_ours = directory.parent == bundles(environ) and _NAME.fullmatch(directory.name)
     if not is_ours or directory.name in text or directory.is_symlink() or not directory.is_dir():
         return None
@@ -213,7 +213,7 @@ def _offer(manifest: Any, digest: str, environ: Mapping[str, str], files: Collec
     return ServerOffer(
         name=slug(name) or "bundle",
         entry={
-            **{key: str(manifest[key])[:300] for key in ("description",) if key in manifest},
+            "description": prose(str(manifest.get("description", ""))),
             "command": "python3" if launch["command"] == "python" else words(launch["command"]),
             "args": [words(each) for each in launch.get("args", ())],
             "env": {key: words(each) for key, each in launch.get("env", {}).items()},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from textwrap import shorten
 from typing import Any
 
 import attrs
@@ -11,6 +12,9 @@ import attrs
 from daemon.config.config_model import EntryOrigin
 from daemon.errors import McpdError
 from daemon.setup.moved_secrets import in_our_words
+
+MOST_PROSE = 300
+"""Most characters of a text from outside that mcpd stores or shows for people."""
 
 INPUT = re.compile(r"(?<!\$)\$\{input:([^}]+)\}")
 _REFERENCES = re.compile(r"\$+\{[^}]*\}?|\{(?:env|file):[^{}]+\}|\A\$[A-Z]\w+\Z")
@@ -22,13 +26,18 @@ class SourceTrouble(McpdError):
     """A registry, a bundle or a download is refused or unreadable; the text says why."""
 
 
+def prose(text: str) -> str:
+    """Cut a text from outside to a length that people read."""
+    return shorten(text, MOST_PROSE, placeholder=" …")
+
+
 @attrs.frozen(kw_only=True)
 class Input:
     """A value that a server needs from its user."""
 
     name: str
     """The name for `--env NAME=VALUE`, and for `${input:NAME}` in the entry."""
-    description: str = ""
+    description: str = attrs.field(default="", converter=prose)
     required: bool = False
     secret: bool = False
     default: str | None = attrs.field(default=None, repr=False)

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
-from textwrap import shorten
 from typing import Any, TypeAlias
 from urllib.parse import quote, urlencode
 
@@ -34,7 +33,7 @@ from daemon.setup.adding import hashes, short_name
 from daemon.setup.moved_secrets import is_read_by_programs
 from daemon.sources.bundles import taken
 from daemon.sources.downloads import SECONDS, fetch
-from daemon.sources.offers import INPUT, Input, ServerOffer, SourceTrouble, as_text
+from daemon.sources.offers import INPUT, Input, ServerOffer, SourceTrouble, as_text, prose
 
 OFFICIAL = "https://registry.modelcontextprotocol.io"
 
@@ -46,8 +45,8 @@ MOST_KEPT, MOST_CACHE, LOCK_SECONDS, LAST_SECONDS = 500, 8 * MIB, 2.0, 0.1
 """Most documents kept of a registry, the newest; characters of their file; seconds to wait for another writer;
 seconds for a page once the time for all pages has run out."""
 
-MOST_PROSE, MOST_WRONG, MOST_NOTES, MOST_HASHES = 300, 150, 5, 4
-"""Most characters of a description and of an error, reasons in one error, and hashes of a release."""
+MOST_WRONG, MOST_NOTES, MOST_HASHES = 150, 5, 4
+"""Most characters of an error, reasons in one error, and hashes of a release."""
 
 Document: TypeAlias = dict[str, Any]
 
@@ -56,7 +55,10 @@ _VALIDATORS = {
     kind: jsonschema_rs.validator_for({"$ref": f"#/$defs/{kind}", "$defs": _TABLE["schemas"]}, offline=True)
     for kind in _TABLE["schemas"]
 }
-_FLAGS = {"required": "Required", "secret": "Secret", "multiple": "Repeated"}
+_MEMBERS = {"description": "description", "default": "default", "required": "isRequired"}
+_MEMBERS |= {"secret": "isSecret", "multiple": "isRepeated"}
+"""The member of a server.json for each field of an `Input`."""
+
 _PUBLIC = HostRules(allowed=(ANY,), denied=_TABLE["words"]["local"])
 
 
@@ -114,9 +116,10 @@ class Registries:
         for url in self.urls:
             for each in self._servers(url, *(f"servers?{urlencode(query)}" for query in asked)):
                 # Half of the names begin so, and a search for git would find them all.
-                text = f"{each['name'].removeprefix('io.github.')} {each.get('description', '')}".lower()
+                about = each.get("description", "")
+                text = f"{each['name'].removeprefix('io.github.')} {about}".lower()
                 if len(found) < most and all(word.lower() in text for word in words):
-                    found.setdefault(each["name"], {**each, "description": _prose(each), "registry": url})
+                    found.setdefault(each["name"], {**each, "description": prose(about), "registry": url})
         return [*found.values()]
 
     def _servers(self, url: str, *paths: str) -> Iterator[Document]:
@@ -175,43 +178,42 @@ def offer_of(server: Document, url: str, environ: Mapping[str, str], *, offline:
 
     Unless `offline`, looks up a package's hashes where it is published.
     """
-    (name, version), reasons = [_checked("server", server)[each] for each in ("name", "version")], list[str]()
+    name, version, reasons = _checked("server", server)["name"], server["version"], list[str]()
     remotes = sorted(server.get("remotes", ()), key=lambda each: each.get("type") == "sse")
     for way in (*server.get("packages", ()), *remotes):
-        making = _Making(environ)
         try:
-            if way.get("registryType") == "mcpb" and not offline:
-                offer = taken(_checked("mcpb", way)["identifier"], environ=environ, sha256=way["fileSha256"])
-                origin = attrs.evolve(offer.origin, registry=url, name=name, version=version)
-                return attrs.evolve(offer, origin=origin, notes=(*reasons[:MOST_NOTES], *offer.notes))
-            entry = making.run(way) if "registryType" in way else making.connect(way)
+            offer = _offer(server, way, environ, offline=offline)
         except SourceTrouble as trouble:
             reasons.append(str(trouble))
             continue
-        words = [word for word in (entry.get("command", ""), *entry.get("args", ())) if isinstance(word, str)]
-        fetched = [] if offline else [each for each in packages_in(words) if each.version]
-        found = [each for package in fetched for each in hashes(package, environ)]
-        published = f"sha256:{way['fileSha256'].lower()}" if fetched and "fileSha256" in way else ""
-        if published and published not in found:
-            if any(each.startswith("sha256:") for each in found):
-                reasons.append(f"no file of {' '.join(words)} has the published {published}")
-                continue
-            making.notes.append(f"no hash of its package could be compared with the published {published}")
-        return ServerOffer(
-            name=short_name(re.sub(r".*\.(?=.*/)", "", name)),
-            entry={"description": _prose(server), **entry},
-            origin=EntryOrigin(
-                registry=url, name=name, version=version, hash=" ".join(found[:MOST_HASHES]) or None
-            ),
-            inputs=tuple(making.inputs.values()),
-            notes=(*reasons[:MOST_NOTES], *making.notes),
-        )
+        origin = attrs.evolve(offer.origin, registry=url, name=name, version=version)
+        return attrs.evolve(offer, origin=origin, notes=(*reasons[:MOST_NOTES], *offer.notes))
     why = "; ".join(reasons[:MOST_NOTES]) or "it names neither a package nor a remote address"
     raise SourceTrouble(f"{name} {version} cannot be used here: {why}")
 
 
-def _prose(document: Document) -> str:
-    return shorten(document.get("description", ""), MOST_PROSE, placeholder=" …")
+def _offer(server: Document, way: Document, environ: Mapping[str, str], *, offline: bool) -> ServerOffer:
+    """The offer for one package or remote of a server. Raises SourceTrouble."""
+    if way.get("registryType") == "mcpb" and not offline:
+        return taken(_checked("mcpb", way)["identifier"], environ=environ, sha256=way["fileSha256"])
+    making = _Making(environ)
+    entry = making.run(way) if "registryType" in way else making.connect(way)
+    words = [word for word in (entry.get("command", ""), *entry.get("args", ())) if isinstance(word, str)]
+    fetched = [] if offline else [each for each in packages_in(words) if each.version]
+    found = [each for package in fetched for each in hashes(package, environ)]
+    published = f"sha256:{way['fileSha256'].lower()}" if fetched and "fileSha256" in way else ""
+    if published and published not in found:
+        if any(each.startswith("sha256:") for each in found):
+            raise SourceTrouble(f"no file of {' '.join(words)} has the published {published}")
+        making.notes.append(f"no hash of its package could be compared with the published {published}")
+    name, hashed = server["name"], " ".join(found[:MOST_HASHES]) or None
+    return ServerOffer(
+        name=short_name(re.sub(r".*\.(?=.*/)", "", name)),
+        entry={"description": prose(server.get("description", "")), **entry},
+        origin=EntryOrigin(name=name, version=server["version"], hash=hashed),
+        inputs=tuple(making.inputs.values()),
+        notes=tuple(making.notes),
+    )
 
 
 @attrs.define
@@ -280,9 +282,8 @@ class _Making:
                 text = as_text(text) if is_fixed else text
             return text
         name = re.sub(r"[^\w.-]+", "_", name, flags=re.ASCII)[:64]
-        how = {each: value.get(f"is{key}", False) for each, key in _FLAGS.items()}
+        said = {each: value[member] for each, member in _MEMBERS.items() if member in value}
         # An answer may be a reference, which a choice from outside may not.
         choices = tuple(each for each in value.get("choices", ()) if "$" not in each)
-        made = Input(name=name, description=_prose(value), default=value.get("default"), choices=choices, **how)
-        self.inputs.setdefault(name, made)
+        self.inputs.setdefault(name, Input(name=name, choices=choices, **said))
         return f"${{input:{name}}}"

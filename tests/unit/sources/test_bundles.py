@@ -50,7 +50,7 @@ class Taking:
         return bundles.taken(self.directory / "some.mcpb", environ=self.environ, **how)
 
     def remove(self, bundle: object, text: str = "{}") -> Path | None:
-        return bundles.remove({"bundle": str(bundle)}, self.environ, text)
+        return bundles.remove(str(bundle), self.environ, text)
 
 
 @pytest.fixture
@@ -171,13 +171,13 @@ def test_a_bundle_is_removed_unless_another_entry_uses_it(take: Taking) -> None:
     directory = bundle_of(offer)
     assert bundle_of(take(manifest(), "server/index.js", "server/lib/a.js")) == directory
     text = json.dumps({"mcpServers": {"other": filled(offer, {})}})
-    origins: list[Any] = [None, {}, {"bundle": None}, {"bundle": 3}, "x", ["x"]]
-    assert not any(bundles.remove(origin, take.environ, "{}") for origin in origins)
-    assert bundles.remove(attrs.asdict(offer.origin), take.environ, text) is None
+    others: list[object] = [None, {}, 3, "x", ["x"]]
+    assert not any(bundles.remove(other, take.environ, "{}") for other in others)
+    assert bundles.remove(offer.origin.bundle, take.environ, text) is None
     assert (directory / "server" / "index.js").is_file()
-    assert bundles.remove(attrs.asdict(offer.origin), take.environ, "{}") == directory
+    assert bundles.remove(offer.origin.bundle, take.environ, "{}") == directory
     assert [*directory.parent.iterdir()] == []
-    assert bundles.remove(attrs.asdict(offer.origin), take.environ, "{}") is None
+    assert bundles.remove(offer.origin.bundle, take.environ, "{}") is None
 
 
 def _linked(file: Path) -> None:
