@@ -42,7 +42,7 @@ from daemon.sandbox.policy import DaemonPlaces
 from daemon.setup.adding import WantedServer, named, newest, wanted, with_versions
 from daemon.setup.drafts import KEYRING, Present, changed, in_keyring, known_values, read_present
 from daemon.setup.moved_secrets import Variables, asked_as_variables, references, with_references
-from daemon.sources.offers import Input
+from daemon.sources.offers import ServerOffer
 
 bundles = later("daemon.sources.bundles")  # loads an HTTP client
 
@@ -96,27 +96,26 @@ def _wanted(
     options: argparse.Namespace, present: Present, variables: Variables, undo: ExitStack
 ) -> WantedServer:
     """The server to add; one from a registry or bundle is agreed to. `undo` deletes an unpacked bundle."""
-    if offer := adding_offers.found(options, present, undo):
-        name = named([*options.words[:-1], offer.name][0])
-        server = _completed(options, WantedServer(name=name, entry={**offer.entry}), offer.inputs)
-    else:
+    offer = adding_offers.found(options, present, undo)
+    if offer is None:
         server = wanted(options.words, options.rest, lambda: given("the entry"))
         server = attrs.evolve(server, entry=asked_as_variables(server.entry))
-        server = _completed(options, server)
+    else:
+        server = attrs.evolve(offer, name=named([*options.words[:-1], offer.name][0]))
+    server = _completed(options, server)
     if (name := server.name) in present.servers and not options.replace:
         instead = f"`mcpd remove {name}`, pass --replace, or write another name first"
         raise CommandFailed(
             f"there is a server '{name}' in {present.config.path}: {instead}; nothing was changed"
         )
-    if offer is None:
-        return _pinned(server)
-    offer = attrs.evolve(offer, name=name, entry=server.entry)
-    return attrs.evolve(server, entry=adding_offers.accepted(options, offer, variables))
+    if isinstance(server, ServerOffer):
+        return adding_offers.accepted(options, server, variables)
+    return _pinned(server)
 
 
-def _completed(options: argparse.Namespace, server: WantedServer, inputs: Iterable[Input] = ()) -> WantedServer:
+def _completed(options: argparse.Namespace, server: WantedServer) -> WantedServer:
     entry = {"description": options.description, "type": options.type, **server.entry}
-    answers = {each.name for each in inputs}
+    answers = {each.name for each in server.inputs} if isinstance(server, ServerOffer) else set()
     for key, typed_in in adding_offers.given(options).items():
         if isinstance(present_values := entry.get(key, {}), dict):
             entry[key] = present_values | {name: typed_in[name] for name in typed_in if name not in answers}

@@ -247,8 +247,8 @@ def registered(name: str) -> dict[str, Any]:
     return filled(offer, {each.name: f"${{input:mcp-{offer.name}-{each.name}}}" for each in missing(offer, {})})
 
 
-def accepted(options: argparse.Namespace, offer: ServerOffer, variables: Variables) -> dict[str, Any]:
-    """Show an offer, ask the user for its inputs and whether to add it, and return the entry.
+def accepted(options: argparse.Namespace, offer: ServerOffer, variables: Variables) -> ServerOffer:
+    """Show an offer, ask the user for its inputs and whether to add it, and return it with its final entry.
 
     Raises UsageError if an input is missing and there is no terminal, and CommandFailed if the user does not
     agree or the server cannot be sandboxed. KeyboardInterrupt: the user ends a question.
@@ -259,7 +259,8 @@ def accepted(options: argparse.Namespace, offer: ServerOffer, variables: Variabl
     answers = _answered(options, offer, variables, words)
     if not (options.dry_run or agreed(f"Add it as {offer.name}?", yes=options.yes)):
         raise CommandFailed("you did not agree: nothing was changed")
-    return filled(offer, answers) | ({"description": options.description} if options.description else {})
+    entry = filled(offer, answers) | ({"description": options.description} if options.description else {})
+    return attrs.evolve(offer, entry=entry, notes=())
 
 
 def _guarded(offer: ServerOffer) -> ServerOffer:

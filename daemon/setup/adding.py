@@ -168,7 +168,7 @@ class WantedServer:
     loose: tuple[str, ...] = ()
     """Packages whose version lookup failed."""
     notes: tuple[str, ...] = ()
-    """Remarks on keys of other clients in the entry."""
+    """Remarks for the user, a line each."""
     kept: tuple[tuple[str, str], ...] = ()
     """Packages that stay, at the newest version or a newer one, each with the version that was found."""
     bounds: tuple[int, ...] = ()

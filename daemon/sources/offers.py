@@ -11,6 +11,7 @@ import attrs
 
 from daemon.config.config_model import EntryOrigin
 from daemon.errors import McpdError
+from daemon.setup.adding import WantedServer
 from daemon.setup.moved_secrets import in_our_words
 
 MOST_PROSE = 300
@@ -47,17 +48,14 @@ class Input:
 
 
 @attrs.frozen(kw_only=True)
-class ServerOffer:
-    """A server to add, whose inputs are not given yet."""
+class ServerOffer(WantedServer):
+    """A server to add, whose inputs are not given yet; `notes` are for the user before agreeing.
 
-    name: str
-    """The proposed name in `mcpServers`."""
-    entry: Mapping[str, Any]
-    """The entry with `${input:NAME}` for inputs; a list in `args` is used only if all its inputs are given."""
+    The entry has `${input:NAME}` for inputs; a list in its `args` is used only if all its inputs are given.
+    """
+
     origin: EntryOrigin
     inputs: tuple[Input, ...] = ()
-    notes: tuple[str, ...] = ()
-    """Remarks for the user before agreeing, a line each."""
 
 
 def as_text(value: Any) -> Any:
