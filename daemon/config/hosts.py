@@ -26,7 +26,7 @@ _NAME = pattern(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*")
 _NUMBER = pattern(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
 """Matches a host whose last label is a number, which C libraries read as IPv4: `0x7f.1`, `2130706433`."""
 
-_LOCAL = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".test")
+LOCAL = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".test")
 """Suffixes of names that cannot be registered. The owner of any other name chooses its addresses."""
 
 _RANGES = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
@@ -105,7 +105,7 @@ class HostRules:
         is_mirror = host in _REGISTRY_HOSTS and not (is_near or str(reached) in _METADATA)
         if _is_public(reached) or is_mirror or str(ip) in self.allowed:
             return ""
-        is_local = "." not in host or host.endswith(_LOCAL)
+        is_local = "." not in host or host.endswith(LOCAL)
         by_name = any(reached in each for each in _NETWORKS) or (reached.is_loopback and is_local)
         by_name = by_name and str(reached) not in _METADATA
         needed = host if by_name else str(ip)

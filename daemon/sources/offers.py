@@ -19,6 +19,9 @@ MOST_PROSE = 300
 
 INPUT = re.compile(r"(?<!\$)\$\{input:([^}]+)\}")
 _REFERENCES = re.compile(r"\$+\{[^}]*\}?|\{(?:env|file):[^{}]+\}|\A\$[A-Z]\w+\Z")
+_FILLED = ("command", "url", "env", "headers")
+"""The keys of an entry, besides `args`, that may hold inputs."""
+
 _COLON = re.compile(r":(?![^{}]*\})")
 """Matches a colon outside of references."""
 
@@ -72,16 +75,9 @@ def filled(offer: ServerOffer, answers: Mapping[str, str]) -> dict[str, Any]:
     """The entry with answers (references allowed) and defaults (not allowed), without the description."""
     values = {each.name: as_text(each.default) for each in offer.inputs if each.default is not None}
     values |= {name: answer for name, answer in answers.items() if answer}
-    entry = {**offer.entry}
-    for key in ("env", "headers"):
-        if key in entry:
-            both = {name: _filled(text, values) for name, text in entry[key].items()}
-            entry[key] = {name: text for name, text in both.items() if text is not None}
     several = [f"${{input:{each.name}}}" for each in offer.inputs if each.multiple]
+    entry = {key: _filled(value, values) if key in _FILLED else value for key, value in offer.entry.items()}
     entry["args"] = list(_arguments(entry.get("args", ()), values, several))
-    for key in ("command", "url", "cwd"):
-        if key in entry:
-            entry[key] = _filled(entry[key], values)
     return {key: value for key, value in entry.items() if value not in (None, [], {}) and key != "description"}
 
 
@@ -95,8 +91,10 @@ def _arguments(args: Iterable[Any], values: Mapping[str, str], several: Sequence
                 yield from (*words[:-1], last)
 
 
-def _filled(text: str, values: Mapping[str, str]) -> str | None:
-    """The text with its inputs filled in; None if one of them has no value."""
+def _filled(text: Any, values: Mapping[str, str]) -> Any:
+    """A text with its inputs filled in, or None if one of them has no value; an object without such texts."""
+    if isinstance(text, Mapping):
+        return {name: said for name, each in text.items() if (said := _filled(each, values)) is not None}
     if any(name not in values for name in INPUT.findall(text)):
         return None
     parts = [values[part] if at % 2 else part for at, part in enumerate(INPUT.split(text))]

@@ -24,7 +24,7 @@ import jsonschema_rs
 
 from daemon.config.command_lines import packages_in
 from daemon.config.config_model import Config, EntryOrigin
-from daemon.config.hosts import ANY, HostRules
+from daemon.config.hosts import ANY, LOCAL, HostRules
 from daemon.config.parse import load
 from daemon.host.paths import xdg
 from daemon.host.private_files import locked, replace
@@ -59,7 +59,7 @@ _MEMBERS = {"description": "description", "default": "default", "required": "isR
 _MEMBERS |= {"secret": "isSecret", "multiple": "isRepeated"}
 """The member of a server.json for each field of an `Input`."""
 
-_PUBLIC = HostRules(allowed=(ANY,), denied=_TABLE["words"]["local"])
+_PUBLIC = HostRules(allowed=(ANY,), denied=tuple(f"*{each}" for each in LOCAL))
 
 
 def _checked(kind: str, value: Any) -> Any:
