@@ -388,16 +388,20 @@ async def _take_round(call: ClientCall, needed: input_required.InputRequired) ->
     call.others = others
 
 
+def latest(call: ClientCall, server: str) -> float:
+    """Until when a call, or its client's last retry, may take (`timeouts.callMax`), on trio's clock."""
+    configured = call.calls.context.catalog.value.config.mcp_servers.get(server)
+    return call.started + (0.0 if configured is None else configured.timeouts.call_max)
+
+
 async def ask_all(call: ClientCall, requests: Mapping[str, input_required.InputRequest]) -> dict[str, Raw]:
     """Ask a client a server's questions, and return the answers. Raises InputRefused, UpstreamTimeout."""
     server, context = _server(call), call.calls.context
-    configured = context.catalog.value.config.mcp_servers.get(server)
-    longest = 0.0 if configured is None else configured.timeouts.call_max
     with Questions(len(requests)) as asked:
         for key, each in requests.items():
             _put(asked, call, key, each)
         context.outbox.flush()
-        await asked.wait(call.started + longest)
+        await asked.wait(latest(call, server))
         if asked.refused is not None:
             method, why = asked.refused
             text = f"server {server} needs {method} from the client for this call, and got none: {why}"

@@ -79,13 +79,15 @@ def declares_tasks(capabilities: Raw | None) -> bool:
     return has(capabilities or NOTHING, "extensions", protocol.TASKS_EXTENSION)
 
 
+def is_task(result: Buffer) -> bool:
+    """Whether a result is a new task."""
+    may_be = len(result) <= MAX_CREATED and _SAYS_TASK.search(result) is not None
+    return may_be and input_required.result_type(result) == "task"
+
+
 def goes_on(call: ClientCall, result: Buffer) -> bool:
     """Handle a result that is a task or asks for input. Returns False if the result is a final answer."""
-    if (
-        len(result) <= MAX_CREATED
-        and _SAYS_TASK.search(result) is not None
-        and input_required.result_type(result) == "task"
-    ):
+    if is_task(result):
         _take(call, bytes(result))
         return True
     return asking.asks_input(call, result)
@@ -119,8 +121,7 @@ def _take(call: ClientCall, result: bytes) -> None:
             assert task is not None, "its id was read"
             call.calls.finish(call, _encode({**members, "taskId": task.id}), "ok")
             return
-    longest = 0.0 if configured is None else configured.timeouts.call_max
-    PolledTask(upstream, _encode(created.taskId), longest, outlives).follow(call, created)
+    PolledTask(upstream, _encode(created.taskId), outlives).follow(call, created)
 
 
 class PolledTask(Struct, eq=False):
@@ -128,16 +129,16 @@ class PolledTask(Struct, eq=False):
 
     _upstream: Upstream
     _id: bytes
-    _longest: float
-    """Seconds from a request or retry to the task's end or next question (`timeouts.callMax`)."""
     _outlives: bool
     _answered: set[str] = msgspec.field(default_factory=set)
     """The keys of answered questions, which a server may repeat for a while."""
+    _ended: _Polled | None = None
+    """The state in which polling ended: that of the task's end, or of a question to a modern client."""
 
     def follow(self, call: ClientCall, state: _Polled, answers: Mapping[str, Raw] = NO_ANSWERS) -> None:
         """Poll the task and answer the call with its result; `answers` are sent to the server first."""
         call.polls = True
-        call.calls.act_after(call, partial(self._follow, call, state, answers))
+        call.calls.act_after(call, partial(self._follow, call, state, answers), self._answer)
 
     async def _follow(self, call: ClientCall, state: _Polled, answers: Mapping[str, Raw]) -> None:
         if not call.calls.is_open(call):
@@ -145,26 +146,26 @@ class PolledTask(Struct, eq=False):
             self._cancel(call)
             return
         call.calls.context.subscribers.tasks.polled[self] = self._upstream.name
-        server, ended = self._upstream.of, None
+        server, self._ended = self._upstream.of, None
         late = f"server {server} has not finished the task of this call in time (timeouts.callMax)"
         late += ". mcpd asked it to cancel the task."
         failure: errors.CallError = errors.UpstreamTimeout(late, server=server)
         try:
-            with trio.move_on_at(call.started + self._longest):
+            with trio.move_on_at(asking.latest(call, server)):
                 async with asking.patient(call, f"server {server} works on a task for this call"):
                     try:
-                        ended = await self._end(call, state, answers)
+                        self._ended = await self._end(call, state, answers)
                     except errors.CallError as error:
                         failure = error
                     except (RemoteError, *protocol.UNREADABLE) as error:
                         failure = _untold(server, error, call.calls.context.redact.of(server))
         finally:
-            if ended is None:
+            if self._ended is None:
                 self._cancel(call)
-        if ended is None:
+            elif self._ended.status != ASKED:
+                call.calls.context.subscribers.tasks.polled.pop(self, None)
+        if self._ended is None:
             raise failure
-        if ended.status != ASKED:
-            self._answer(call, ended)
 
     async def _end(self, call: ClientCall, state: _Polled, answers: Mapping[str, Raw]) -> _Polled:
         pause = FIRST_POLL
@@ -196,11 +197,12 @@ class PolledTask(Struct, eq=False):
                 return state
             answers = await asking.ask_all(call, asked)
 
-    def _answer(self, call: ClientCall, ended: _Polled) -> None:
-        call.calls.context.subscribers.tasks.polled.pop(self, None)
+    def _answer(self, call: ClientCall) -> None:
+        ended = self._ended
+        assert ended is not None, "else there was an error"
         if ended.status == "completed":
-            result = bytes(ended.result)
-            call.calls.finish(call, result if call.convert is None else call.convert(result), "ok")
+            # As large as any result, it may be cut.
+            call.answered(bytes(ended.result))
         elif ended.status == "failed":
             call.refused(bytes(ended.error))
         else:

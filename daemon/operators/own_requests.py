@@ -19,10 +19,9 @@ from daemon.catalog.permissions import ruled
 from daemon.catalog.tool_results import text_in
 from daemon.clients.approvals import ASK_SECONDS, KEY, UserChoice, choice_in, denied, question
 from daemon.clients.asking import ELICIT, Questions
-from daemon.clients.input_required import result_type
 from daemon.clients.requests.forwarding import find_prompt, find_resource
 from daemon.clients.server_requests import MISSING_CAPABILITY, has, read_refusal
-from daemon.clients.task_results import MAX_CREATED, polled
+from daemon.clients.task_results import is_task, polled
 from daemon.config.config_model import Permission
 from daemon.counting.recent_calls import NAME, TEXT, RecentCall
 from daemon.counting.tally import CANCELLED, IS_ERROR, OK, OPERATOR
@@ -250,7 +249,7 @@ async def _asked(context: OperatorContext, upstream: Upstream, own: OwnCall, wha
             call.key = await _send(upstream, own, outcome)
         context.outbox.flush()
         result = await outcome.wait()
-        if own.method == CALL_TOOL and len(result) <= MAX_CREATED and result_type(result) == "task":
+        if own.method == CALL_TOOL and is_task(result):
             await _end_task(context, call, outcome)
         return await outcome.wait()
     except CallError as error:

@@ -174,20 +174,17 @@ class ServerLogin:
         """Find a stored login, or log in, as the connection opens; RunError if that fails."""
         if self._logins is None:
             return
-        if self._auth is not None:
-            try:
-                await self._renewed(None)
-            except LoginFailed as failed:
-                raise failed.failure.for_run() from None
-            return
+        name, read = self._server.name, self._logins.kept.read
         try:
-            self._login = await trio.to_thread.run_sync(
-                self._logins.kept.read, self._server.name, logins.login_url(self._server)
-            )
+            if self._auth is not None:
+                await self._renewed(None)
+            elif found := await trio.to_thread.run_sync(read, name, logins.login_url(self._server)):
+                self._login = found
+                self._logins.sent(name, found)
+        except LoginFailed as failed:
+            raise failed.failure.for_run() from None
         except logins.LoginsTrouble as trouble:
             raise self._needed(str(trouble)).for_run() from None
-        if self._login is not None:
-            self._logins.sent(self._server.name, self._login)
 
     async def header(self) -> str:
         """The value of `Authorization`, renewed if it ends soon; raises LoginFailed without a valid login."""

@@ -2,6 +2,7 @@
 
 import json
 from itertools import count, pairwise
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from trio.testing import MockClock
 from daemon.clients.asking import MAX_ROUNDS
 from daemon.clients.connected_clients import ConnectedClients
 from daemon.clients.input_required import FIRST_PAUSE, LONGEST_PAUSE
+from daemon.clients.kept_results import KeptResults
 from daemon.clients.requests.tasks import UNKNOWN
 from daemon.clients.server_requests import MAX_OF_SERVER
 from daemon.errors import UpstreamUnavailable
@@ -328,6 +330,17 @@ async def test_a_client_without_tasks_gets_the_result(stage: Stage, client: Clie
     tell(stage, get, WORKING)
     tell(stage, await stage.alpha.wait_sent(3), DONE)
     assert (await client.get())["result"] == RESULT
+
+
+async def test_a_large_result_of_a_task_is_kept_as_any(nursery: trio.Nursery, tmp_path: Path) -> None:
+    stage = Stage(profiles={"default": {"results": {"maxTokens": 500}}})
+    msgspec.structs.force_setattr(stage.context, "results", KeptResults(tmp_path))
+    client = (await greeted(stage, nursery)).client
+    await begun(stage, client)
+    content = [{"type": "text", "text": "some words\n" * 900}]
+    tell(stage, await stage.alpha.wait_sent(2), DONE, result={"content": content})
+    assert "this result is too long for a context" in (await client.get())["result"]["content"][1]["text"]
+    assert len(stage.alpha.sent) == 2
 
 
 async def test_a_call_that_needs_tasks_is_sent_again_by_mcpd_with_tasks(stage: Stage, client: Client) -> None:
