@@ -6,10 +6,12 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from daemon.cli.terminal import typed
 from daemon.config.command_lines import packages_in, runs_container
 from daemon.config.config_model import EntryOrigin, Server
 from daemon.config.redaction import names_credential
-from daemon.documents.edited import value_at
+from daemon.documents.edited import value_at, with_texts
 from daemon.documents.files import look
 from daemon.errors import McpdError
 from daemon.host.paths import config_file
@@ -34,7 +36,7 @@ from daemon.sandbox import launch
 from daemon.setup.adding import is_newer, pairs, web_address
 from daemon.setup.drafts import Present
 from daemon.setup.moved_secrets import Variables
-from daemon.sources.offers import INPUT, Input, ServerOffer, SourceTrouble, filled, missing, prose
+from daemon.sources.offers import INPUT, Input, ServerOffer, SourceTrouble, asking, filled, missing, prose
 
 _bundles, _registries = later("daemon.sources.bundles"), later("daemon.sources.registries")
 """Imported late: they load an HTTP client, which most commands do without."""
@@ -122,22 +124,20 @@ def renewed(
     changes = {was: now for was, now in becomes.items() if now and was not in {now, "None"}}
     for was, now in changes.items():
         note(f"{name}: {was} becomes {now}")
-    made = _replaced({key: entry[key] for key in offer.entry if key in entry}, changes)
-    former = _replaced(_former(registries, origin), changes)
+    replaced = partial(re.compile("|".join(map(re.escape, changes))).sub, lambda found: changes[found[0]])
+    made = with_texts({key: entry[key] for key in offer.entry if key in entry}, replaced)
+    former = with_texts(_former(registries, origin), replaced)
     args, own = _placed(offer, former, made.get("args", []))
-    if former is None and (own or args is None):
+    if former is None and own != []:
         gone = f"{where} no longer has {origin.version}, so nobody knows whether {version} takes"
-        note(f"{name}: {gone} {shlex.join(own) or 'its arguments'}: upgraded all the same")
-    fresh = attrs.evolve(offer, entry=_fresh(offer, made, args))
-    added = filled(fresh, _answered_again(options, fresh, variables))
-    if args is not None:
-        made["args"] = added.get("args", [])
-    for key in ("env", "headers"):
-        made[key] = {**added.get(key, {}), **made.get(key, {})}
+        note(f"{name}: {gone} {shlex.join(own or ()) or 'its arguments'}: upgraded all the same")
+    both = {key: {**offer.entry.get(key, {}), **made.get(key, {})} for key in ("env", "headers")}
+    fresh = asking(attrs.evolve(offer, entry={**both, "args": args}))
+    made |= filled(fresh, _answered_again(options, fresh, variables))
     lacks = {*_words(fixed)} - {*_words(made), ""}
-    if args is None and former is not None:  # Nothing tells the place of a new one.
-        asked = {*INPUT.findall(str(offer.entry.get("args")))} - {*INPUT.findall(str([former, fresh.entry]))}
-        lacks |= {each.name for each in missing(offer, {}) if each.name in asked}
+    if own is None and former is not None:  # Nothing tells the place of a new one.
+        more = [each for each in offer.entry.get("args", ()) if each not in former]
+        lacks |= {each.name for each in missing(asking(attrs.evolve(offer, entry={"args": more})), {})}
     if lacks:
         again = f"`mcpd add {name} registry:{origin.name} --replace` asks for all"
         raise CommandFailed(f"{origin.name} {version} also needs {', '.join(sorted(lacks))}: {again}")
@@ -147,87 +147,58 @@ def renewed(
     return {key: value for key, value in made.items() if value and value != entry.get(key)}
 
 
-def _replaced(value: Any, texts: Mapping[str, str]) -> Any:
-    text = json.dumps(value, ensure_ascii=False)
-    for was, now in texts.items():
-        text = text.replace(was, now)
-    return json.loads(text)
-
-
 def _former(registries: Any, origin: EntryOrigin) -> Any:
     """The arguments that an offer had in the entry's version; None if no source has that version any more."""
     with suppress(SourceTrouble):
         if origin.bundle:
             return _bundles.arguments(origin, os.environ)
         where, document = registries.server(origin.name, origin.version)
-        return _registries.offer_of(document, where, os.environ, offline=True).entry.get("args", ())
+        return _registries.offer_of(document, where, os.environ, offline=True).entry.get("args", [])
     return None
 
 
 def _placed(
     offer: ServerOffer, former: Sequence[Any] | None, held: Sequence[str]
-) -> tuple[list[Any] | None, list[str]]:
+) -> tuple[Sequence[Any], list[str] | None]:
     """An offer's arguments, with an entry's words (`held`) for those in `former`, and the entry's own words.
 
     A word of the entry's own stays before the argument that it stood before. Without `former`, the offer's
-    arguments that the entry has count as such. There are no arguments if nothing tells them from own words.
+    arguments that the entry has count as such. If nothing tells them from own words, `held` stays, and None.
     """
     offered = [_parts(each) for each in offer.entry.get("args", [])]
-    if former is None and any(INPUT.match(parts[0]) for parts in offered):
-        return None, []
-    had = (
-        [each for each in offered if _place(each, held) is not None] if former is None else map(_parts, former)
-    )
     several = {f"${{input:{each.name}}}" for each in offer.inputs if each.multiple}
-    left, known, own, last = [*held], dict[str, list[list[str]]](), list[str](), list[str]()
-    for parts in had:
-        at, words = _place(parts, left), list[str]()
-        if at is None and (several or _option(parts[0]) in map(_option, held)):
-            return None, []
-        before, left = left[: at or 0], left[at or 0 :]
-        while _fit(parts, left) and (not words or parts[-1] in several):
-            words, left = words + left[: len(parts)], left[len(parts) :]
-        own += before
-        last += [] if parts in offered else before
-        known.setdefault(str(parts), []).append([*(before if parts in offered else ()), *words])
+    left, known, own, last = _joined(held), dict[str, list[list[str]]](), list[str](), list[str]()
+    options = {word.partition("=")[0] for word in held}
+    for parts in filter(None, offered if former is None else map(_parts, former)):
+        its = _joined("[^\0]*".join(map(re.escape, INPUT.split(part)[::2])) for part in parts)
+        found = re.match(rf"((?:\0[^\0]*)*?)((?:{its}(?=\0|\Z)){'+' * (parts[-1] in several)})", left)
+        is_altered = not found and (several or parts[0].partition("=")[0] in options)
+        if INPUT.match(parts[0]) if former is None else is_altered:
+            return held, None
+        if found or former is not None:
+            before, words = (each.split("\0")[1:] for each in (found.groups() if found else ("", "")))
+            own += before
+            last += [] if parts in offered else before
+            known.setdefault(str(parts), []).append([*(before if parts in offered else ()), *words])
+            left = left[found.end() :] if found else left
     args = [known[key].pop(0) if known.get(key := str(parts)) else [parts] for parts in offered]
-    return [*chain.from_iterable(args), *last, *left], own + left
+    return [*chain.from_iterable(args), *last, *left.split("\0")[1:]], own + left.split("\0")[1:]
 
 
 def _parts(group: Any) -> Sequence[str]:
     return [group] if isinstance(group, str) else group
 
 
-def _option(word: str) -> str:
-    return word.partition("=")[0]
-
-
-def _place(parts: Sequence[str], words: Sequence[str]) -> int | None:
-    return next((at for at in range(len(words)) if _fit(parts, words[at:])), None)
-
-
-def _fit(parts: Sequence[str], words: Sequence[str]) -> bool:
-    both = [(INPUT.split(part), word) for part, word in zip(parts, words, strict=False)]
-    fits = (word.startswith(part[0]) if part[1:] else [word] == part for part, word in both)
-    return 0 < len(both) == len(parts) and all(fits)
-
-
-def _fresh(offer: ServerOffer, made: Mapping[str, Any], args: Sequence[Any] | None) -> dict[str, Any]:
-    """The keys of an offer that are missing from an entry, and all arguments."""
-    fresh: dict[str, Any] = {"args": args or []}
-    for key in ("env", "headers"):
-        given = made.get(key, {})
-        fresh[key] = {each: text for each, text in offer.entry.get(key, {}).items() if each not in given}
-    return fresh
+def _joined(words: Iterable[str]) -> str:
+    return "".join(f"\0{word}" for word in words)
 
 
 def _answered_again(options: argparse.Namespace, fresh: ServerOffer, variables: Variables) -> dict[str, str]:
-    wanted = INPUT.findall(str(fresh.entry))
-    asked = attrs.evolve(fresh, inputs=tuple(each for each in missing(fresh, {}) if each.name in wanted))
-    for each in asked.inputs:
+    needed = attrs.evolve(fresh, inputs=tuple(missing(fresh, {})))
+    for each in needed.inputs:
         note(f"{options.server} now needs {each.name}{each.description and f': {each.description}'}")
     try:
-        return _answered(options, asked, variables, ["upgrade", options.server])
+        return _answered(options, needed, variables, ["upgrade", options.server])
     except UsageError as error:
         raise CommandFailed(f"{error}. Nothing was changed") from None
 
@@ -281,8 +252,7 @@ def _guarded(offer: ServerOffer) -> ServerOffer:
             raise CommandFailed(f"{why}. Or let it run without a sandbox: `--sandbox off`. Nothing was changed")
     entry["origin"] = attrs.asdict(offer.origin, filter=lambda _, value: value is not None)
     # A variable of the command line may stand in place of the one that an input was for.
-    wanted = {*INPUT.findall(str({key: entry[key] for key in entry if key != "origin"}))}
-    return attrs.evolve(offer, entry=entry, inputs=tuple(each for each in offer.inputs if each.name in wanted))
+    return asking(attrs.evolve(offer, entry=entry))
 
 
 def _shown(offer: ServerOffer) -> dict[str, Any]:
@@ -318,7 +288,7 @@ def _answered(
 ) -> dict[str, str]:
     """The answers to an offer's inputs, with references to secrets; else UsageError, which names a command."""
     answers = {name: value for values in given(options).values() for name, value in values.items()}
-    asked = [each for each in offer.inputs if _unfit(each, answers.get(each.name, ""))]
+    asked = missing(offer, answers)
     if has_terminal():
         more = [each for each in offer.inputs if each.name not in answers and each not in asked]
         more = [each for each in more if each.required or (each.default is None and each.description)]
@@ -326,7 +296,7 @@ def _answered(
         answers |= {each.name: _answer(each) for each in asked}
     elif asked:
         given_too = [f"--env={name}=..." for name in {**answers, **{each.name: "" for each in asked}}]
-        why = ", ".join(f"{each.name} {_unfit(each, answers.get(each.name, ''))}" for each in asked)
+        why = ", ".join(f"{each.name} {each.refusal(answers.get(each.name, ''))}" for each in asked)
         typed_too = typed_as(options, *words, *given_too)
         raise UsageError(visible(f"{why}; without a terminal, write {typed_too}"))
     for each in offer.inputs:
@@ -338,21 +308,12 @@ def _answered(
 def _answer(wanted: Input) -> str:
     choices = f" ({', '.join(wanted.choices)})" if wanted.choices else ""
     prompt = f"{wanted.name}{choices}{_usual(wanted)}: "
-    while problem := _unfit(wanted, answer := typed(prompt, hidden=wanted.secret).strip()):
+    while problem := wanted.refusal(answer := typed(prompt, hidden=wanted.secret).strip()):
         print(visible(f"{wanted.name} {problem}"), file=sys.stderr)
     return answer
 
 
 def _usual(wanted: Input) -> str:
-    if wanted.default is not None:
+    if wanted.default:
         return " [its default]" if wanted.secret else f" [{wanted.default}]"
     return "" if wanted.required else " [optional]"
-
-
-def _unfit(wanted: Input, answer: str) -> str:
-    """Why an answer is refused; empty for a fitting answer and for a `${…}` reference."""
-    if not answer:
-        return "is needed" if wanted.required and wanted.default is None else ""
-    values = answer.split(":") if wanted.multiple else [answer]
-    fits = not wanted.choices or "${" in answer or {*values} <= {*wanted.choices}
-    return "" if fits else f"is one of {', '.join(wanted.choices)}"

@@ -49,6 +49,14 @@ class Input:
     multiple: bool = False
     """Whether the answer is several values separated by colons, each an argument (after its option, if any)."""
 
+    def refusal(self, answer: str) -> str:
+        """Why an answer, or "" for none, is refused; empty for a fitting answer and for a `${…}` reference."""
+        if not answer:
+            return "is needed" if self.required and not self.default else ""
+        values = answer.split(":") if self.multiple else [answer]
+        fits = not self.choices or "${" in answer or {*values} <= {*self.choices}
+        return "" if fits else f"is one of {', '.join(self.choices)}"
+
 
 @attrs.frozen(kw_only=True)
 class ServerOffer(WantedServer):
@@ -67,8 +75,14 @@ def as_text(value: Any) -> Any:
 
 
 def missing(offer: ServerOffer, answers: Mapping[str, str]) -> list[Input]:
-    """The required inputs that have neither an answer nor a default."""
-    return [each for each in offer.inputs if each.required and not answers.get(each.name, each.default)]
+    """The inputs whose answer does not fit, and the required ones with neither an answer nor a default."""
+    return [each for each in offer.inputs if each.refusal(answers.get(each.name, ""))]
+
+
+def asking(offer: ServerOffer) -> ServerOffer:
+    """An offer with only those inputs that its entry holds."""
+    held = {*INPUT.findall(str([offer.entry.get(key) for key in (*_FILLED, "args")]))}
+    return attrs.evolve(offer, inputs=tuple(each for each in offer.inputs if each.name in held))
 
 
 def filled(offer: ServerOffer, answers: Mapping[str, str]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import re
 import shutil
 import time
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
@@ -99,10 +99,12 @@ class Registries:
             said = f"{name[:80]!r} {version or ''}".rstrip()
             raise SourceTrouble(f"{said} names no server: write io.github.OWNER/NAME")
         path = f"servers/{quote(name, safe='')}/versions/{quote(version or 'latest', safe='')}"
-        for url in self.urls:
-            for server in self._servers(url, path):
-                if server["name"] == name and version in {None, server["version"]}:
-                    return url, server
+
+        def fits(each: Document) -> bool:
+            return each["name"] == name and version in {None, each["version"]}
+
+        for found in self._servers(fits, path):
+            return found
         # That a registry lacks it is no trouble to tell.
         reasons = [each for each in self.notes if not each.endswith("HTTP 404")]
         why = "; ".join(reasons) or "`mcpd search --registry WORDS` finds names"
@@ -110,32 +112,37 @@ class Registries:
 
     def search(self, words: Sequence[str], most: int) -> list[Document]:
         """Documents with all words in name or description, with their registries."""
+
+        def fits(each: Document) -> bool:
+            # Half of the names begin so, and a search for git would find them all.
+            text = f"{each['name'].removeprefix('io.github.')} {each.get('description', '')}".lower()
+            return all(word.lower() in text for word in words)
+
         found = dict[str, Document]()
         # A registry looks for one text, in names.
         asked = [{"search": word, "version": "latest", "limit": PAGE} for word in words[:MAX_WORDS]]
-        for url in self.urls:
-            for each in self._servers(url, *(f"servers?{urlencode(query)}" for query in asked)):
-                # Half of the names begin so, and a search for git would find them all.
-                about = each.get("description", "")
-                text = f"{each['name'].removeprefix('io.github.')} {about}".lower()
-                if len(found) < most and all(word.lower() in text for word in words):
-                    found.setdefault(each["name"], {**each, "description": prose(about), "registry": url})
-        return [*found.values()]
+        for url, each in self._servers(fits, *(f"servers?{urlencode(query)}" for query in asked)):
+            about = prose(each.get("description", ""))
+            found.setdefault(each["name"], {**each, "description": about, "registry": url})
+        return [*found.values()][:most]
 
-    def _servers(self, url: str, *paths: str) -> Iterator[Document]:
-        """The servers at some paths of a registry, page after page; `notes` gets those that cannot be read."""
-        try:
-            for page in [self._kept(url)] if self.offline else _pages(url, paths):
-                sound = list[Document]()
-                for each in page:
-                    try:
-                        sound.append(_checked("server", each))
-                    except SourceTrouble as trouble:
-                        self.notes += [f"{url}: {trouble}"][: MOST_NOTES - len(self.notes)]
-                self._keep(url, sound)
-                yield from sound
-        except SourceTrouble as trouble:
-            self.notes.append(f"{url}: {str(trouble).removeprefix(url).strip()}")
+    def _servers(self, fits: Callable[[Document], bool], *paths: str) -> Iterator[tuple[str, Document]]:
+        """The fitting servers at some paths of each registry; `notes` gets registries that cannot be read."""
+        for url in self.urls:
+            try:
+                for page in [self._kept(url)] if self.offline else _pages(url, paths):
+                    wanted = [each for each in self._sound(url, page) if fits(each)]
+                    self._keep(url, wanted)
+                    yield from ((url, each) for each in wanted)
+            except SourceTrouble as trouble:
+                self.notes.append(f"{url}: {str(trouble).removeprefix(url).strip()}")
+
+    def _sound(self, url: str, page: Iterable[Any]) -> Iterator[Document]:
+        for each in page:
+            try:
+                yield _checked("server", each)
+            except SourceTrouble as trouble:
+                self.notes += [f"{url}: {trouble}"][: MOST_NOTES - len(self.notes)]
 
     def _file(self, url: str) -> Path:
         return self.cache / f"{hashlib.sha256(url.encode()).hexdigest()}.json"

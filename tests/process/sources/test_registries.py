@@ -86,6 +86,7 @@ def test_anything_but_the_server_that_was_asked_for_is_refused(
     with registry(documents, hostile) as running, pytest.raises(SourceTrouble) as raised:
         asking(tmp_path, running).server("io.example/a", version)
     assert f"no server io.example/a{told}" in str(raised.value)
+    assert not asking(tmp_path, running, offline=True).search([""], 20)
 
 
 @cases("name", "version")
