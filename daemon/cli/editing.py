@@ -445,20 +445,17 @@ def _remarks(options: argparse.Namespace, server: WantedServer, bounds: str) -> 
 
 
 def _renew_offered(options: argparse.Namespace, path: Path, present: Present) -> int:
+    name, origin = options.server, present.servers[options.server]["origin"]
     with ExitStack() as undo:
         variables = Variables(known={**present.variables, **os.environ})
-        newer = adding_offers.renewed(options, present, undo, variables)
+        if not (newer := adding_offers.renewed(options, present, undo, variables)):
+            return 0 if options.all else EX_FAULT
         wished = [Setting(trail=(key,), value=value) for key, value in newer.items()]
-        origins = (present.servers[options.server]["origin"], newer.get("origin", {}))
-        was, now = (f"{each.get('name')} {each.get('version')}" for each in origins)
-        status = 0 if options.all else EX_FAULT
-        news = {"becomes": [(was, now)], "changes": ""}
-        former = ("registry:" + str(origins[0].get("name")), "--version", str(origins[0].get("version")))
-        back = typed_as(options, "add", options.server, *former, "--replace")
-        status = _renewed(options, wished, news, variables.kept, back) if newer else status
-        return status or adding_offers.cleared(
-            present, options.server, look(path).text() or "", runs=options.no_reload
-        )
+        becomes = tuple(f"{each['name']} {each['version']}" for each in (origin, newer["origin"]))
+        former = (f"registry:{origin['name']}", "--version", origin["version"])
+        back, news = typed_as(options, "add", name, *former, "--replace"), {"becomes": [becomes], "changes": ""}
+        status = _renewed(options, wished, news, variables.kept, back)
+        return status or adding_offers.cleared(present, name, look(path).text() or "", runs=options.no_reload)
 
 
 def _renewed(

@@ -176,21 +176,18 @@ class References:
 
     def within(self, raw: Mapping[str, Any], trail: str, keys: Collection[str] = SERVER_KEYS) -> dict[str, Any]:
         """Resolve the references in some keys of an object, by default a server's entry."""
-        late = _OF_RUNS if keys is SERVER_KEYS else ()
-        expanded = {
-            key: self._visit(value, below(trail, key), key, late) for key, value in raw.items() if key in keys
-        }
+        expanded = {key: self._visit(raw[key], below(trail, key), key) for key in raw if key in keys}
         return {**raw, **expanded}
 
-    def _visit(self, value: object, here: str, key: str, late: Collection[str]) -> object:
+    def _visit(self, value: object, here: str, key: str) -> object:
         if isinstance(value, list):
-            return [self._visit(item, below(here, index), key, late) for index, item in enumerate(value)]
+            return [self._visit(item, below(here, index), key) for index, item in enumerate(value)]
         if isinstance(value, dict):
-            return {name: self._visit(item, below(here, name), key, late) for name, item in value.items()}
+            return {name: self._visit(item, below(here, name), key) for name, item in value.items()}
         if not isinstance(value, str):
             return value
-        may_be_late = key in late or (late and here.endswith(".auth.clientSecret"))
-        text = self.text(value, here, workspaces=key in _OF_WORKSPACES, late=bool(may_be_late))
+        late = self.server and (key in _OF_RUNS or here.endswith(".auth.clientSecret"))
+        text = self.text(value, here, workspaces=key in _OF_WORKSPACES, late=bool(late))
         home = self._sources.environ.get("HOME")
         if home and key in _OF_HOME and (value == "~" or value.startswith("~/")):
             return home + text.removeprefix("~")

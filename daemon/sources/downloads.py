@@ -27,13 +27,8 @@ def fetch(url: str, *, most: int, private: bool = False, seconds: float = SECOND
 
     `private`: the user has named the host. Raises SourceTrouble.
     """
-
-    async def run() -> bytes:
-        with trio.fail_after(seconds):
-            return await _fetched(httpx2.URL(url), most, redirects, private=private)
-
     try:
-        return trio.run(run)
+        return trio.run(partial(_fetched, private=private), httpx2.URL(url), most, seconds, redirects)
     except httpx2.InvalidURL:
         raise SourceTrouble("the address to fetch from is invalid") from None
     except trio.TooSlowError:
@@ -42,24 +37,26 @@ def fetch(url: str, *, most: int, private: bool = False, seconds: float = SECOND
         raise SourceTrouble(f"{_place(url)} cannot be read: {reason(error)}") from None
 
 
-async def _fetched(url: httpx2.URL, most: int, redirects: int, *, private: bool) -> bytes:
+async def _fetched(url: httpx2.URL, most: int, seconds: float, redirects: int, *, private: bool) -> bytes:
     place, timeout = _place(url), {"timeout": {"connect": CONNECT_SECONDS}}
-    async with CheckedTransport(
+    transport = CheckedTransport(
         inner=httpx2.AsyncHTTPTransport(verify=ssl.create_default_context(), trust_env=False),
         check_url=partial(_refuse_unsafe, private=private),
         check_addresses=lambda host, addresses: None if private else _refuse_private(host, addresses),
         most=most,
         seconds=math.inf,
-    ) as transport:
-        response = await transport.handle_async_request(httpx2.Request("GET", url, extensions=timeout))
-        if response.status_code == httpx2.codes.OK:
-            return await response.aread()
-    if not response.has_redirect_location:
-        raise SourceTrouble(f"{place} answered HTTP {response.status_code}")
-    target = url.join(response.headers["location"])
-    if not redirects:
-        raise SourceTrouble(f"{place} redirects to {_place(target)}, which is not followed")
-    return await _fetched(target, most, redirects - 1, private=False)
+    )
+    with trio.fail_after(seconds):
+        async with transport:
+            response = await transport.handle_async_request(httpx2.Request("GET", url, extensions=timeout))
+            if response.status_code == httpx2.codes.OK:
+                return await response.aread()
+        if not response.has_redirect_location:
+            raise SourceTrouble(f"{place} answered HTTP {response.status_code}")
+        target = url.join(response.headers["location"])
+        if not redirects:
+            raise SourceTrouble(f"{place} redirects to {_place(target)}, which is not followed")
+        return await _fetched(target, most, seconds, redirects - 1, private=False)
 
 
 def _place(url: str | httpx2.URL) -> str:
