@@ -120,7 +120,7 @@ def refuse_unsafe(url: httpx2.URL, *, local: bool) -> None:
     if url.scheme == "http" and not loopback:
         raise UnsafeAddress(f"{place} is not encrypted: logins go over https only")
     if loopback and not local:
-        raise UnsafeAddress(f"{place} is this machine, which a remote server may not name")
+        raise UnsafeAddress(f"{place} is this machine: a remote server must not name it")
 
 
 @asynccontextmanager
@@ -152,7 +152,7 @@ def _refuse_forbidden(host: str, addresses: list[str], *, local: bool) -> None:
         if any(address in network for network in FORBIDDEN):
             raise UnsafeAddress(f"{host} leads to {each}, where no authorization server can be")
         if address.is_loopback and not local:
-            raise UnsafeAddress(f"{host} leads to this machine, which a remote server may not name")
+            raise UnsafeAddress(f"{host} leads to this machine: a remote server must not name it")
 
 
 RENEWAL_SECONDS = 30.0  # for a renewal, which is not interrupted: a lost answer loses its token

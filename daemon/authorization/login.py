@@ -393,15 +393,15 @@ class LoginFlow(SdkLogin):
             )
         elif self._asked:
             why = (
-                "an authorization server that mcpd had not asked has answered: no code was sent to either;"
-                " begin again, and find out who runs them"
+                "another authorization server answered than the one that mcpd asked: mcpd sent no code to"
+                " either. Find out who runs them, then begin again"
             )
         elif self._unwell is not None:
             why = f"{server} cannot say at the moment how to log in{answered(self._unwell)}: try again later"
         else:
             why = (
-                f"the authorization server of {server} says that it is not {self._expected}, the one"
-                " that was asked for: do not log in before its operator has explained this"
+                f"the authorization server of {server} says that it is not {self._expected}: ask its operator"
+                " why before you log in"
             )
         return NoLogin(why)
 

@@ -88,7 +88,7 @@ def gate_of(server: Server, config: Config, known: Mapping[str, Known] | None) -
     locked = None if lock is None else lock.servers.get(server.name)
     problem = "" if lock is None else lock.problem
     if lock is not None and not problem and (locked is None or locked.identity != identity):
-        problem = f"{LOCK} does not have server {server.name} as it is configured"
+        problem = f"{LOCK} has no entry for server {server.name} with its present configuration"
     approvals = None if known is None else known.get(identity, {})
     return Gate(trust=trust, identity=identity, known=approvals, locked=locked, problem=problem)
 

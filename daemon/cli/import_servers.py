@@ -55,7 +55,7 @@ def table(planned: ImportPlan, findings: ClientServers, screen: Screen, home: st
     ]
     own = [_origins([origin]) for origin in findings.own]
     parts += _section("mcpd has these already:", there)
-    parts += _section("mcpd itself stands in:", list(dict.fromkeys(own)))
+    parts += _section("mcpd is already in:", list(dict.fromkeys(own)))
     to_know = [line for server in planned.added for line in _to_know(server)]
     if has_terminal() and any(not name.startswith(KEYRING) for name in planned.variables):
         to_know.append("their secrets go to the file 'env'; with --keyring to your keyring (`mcpd secret`)")

@@ -92,7 +92,7 @@ def _written(answer: Message, file: str) -> Iterator[str]:
     yield f"{file} {'is written' if answer['written'] else 'stays as it was'}"
     yield from (f"{name} is no longer configured, and was removed from {file}" for name in answer["removed"])
     for name, number in answer["waiting"].items():
-        yield f"{name}: {number} not written before `mcpd approve {name}` or `mcpd lock --approve {name}`"
+        yield f"{name}: {number} left out until `mcpd approve {name}` or `mcpd lock --approve {name}`"
 
 
 @contextmanager

@@ -30,7 +30,7 @@ def write(options: argparse.Namespace, trail: tuple[str, ...], value: object) ->
     edit.write()
     effect = reloaded(options, path)
     then = effect.problem or "the daemon has read it again"
-    word = "written at" if edit.is_new else "stands already at"
+    word = "written at" if edit.is_new else "is already at"
     (place,) = edit.places
     say(f"{word} {place.key} in {place.file}; {then}")
     return 0

@@ -79,7 +79,7 @@ class CallRates:
                 retry = wait - entry.timeouts.queue
                 raise Overloaded(
                     f"{kind} {name} may have {bucket.per_minute} calls a minute (limits.callsPerMinute),"
-                    f" and the waiting ones already need {wait:.0f} s. The call was not sent;"
+                    f" and the calls in line need {wait:.0f} s already. The call was not sent;"
                     f" try again in about {retry:.0f} s.",
                     server=server,
                     bound=f"limits.callsPerMinute of {kind} {name}",

@@ -167,7 +167,7 @@ class PermissionRule:
 def _wrong_rule(rule: PermissionRule) -> str:
     if rule.match is not None or rule.annotations is not None:
         return ""
-    return 'this rule does not say for which tools it is: write "match": "*" if it is for all'
+    return 'this rule names no tools: write "match": "*" for all'
 
 
 def _too_many(rules: tuple[PermissionRule, ...]) -> str:

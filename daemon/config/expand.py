@@ -309,7 +309,7 @@ def _file(path: str, sources: Sources) -> str:
 
 def _credential(name: str, sources: Sources) -> str:
     if not _CREDENTIAL.fullmatch(name):
-        raise Unresolved(f"'{name}' cannot be the name of a credential: it is a file name without slashes")
+        raise Unresolved(f"'{name}' cannot be the name of a credential: write a file name without slashes")
     directory = sources.environ.get("CREDENTIALS_DIRECTORY")
     if not directory:
         raise Unresolved(

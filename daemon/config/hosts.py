@@ -121,7 +121,7 @@ def pattern_problem(text: str) -> str:
         name, is_address = _normal(bare)
     except ValueError:
         if host := _host(text if "://" in text else f"//{text}"):
-            return f"{text!r} is not only a host: write {host!r} (ranges are not read, every port is allowed)"
+            return f"{text!r} is more than a host: write {host!r} (mcpd knows no ranges; every port is allowed)"
         return (
             f"{text!r} is not a host: write a name such as 'example.com', or '*.example.com' for all below it"
         )

@@ -94,7 +94,7 @@ def _entry_faults(config: Config, named: Named, earlier: Sequence[Fault]) -> Ite
     for name, profile in config.profiles.items():
         trail = below(ROOT, "profiles", name)
         if name == SERVERS_FOLLOW:
-            message = f"{name!r} stands for no profile in URLs (/mcp/-/SERVER): rename it"
+            message = f"{name!r} means no profile in URLs (/mcp/-/SERVER): rename this profile"
             yield Fault(path=trail, message=message)
         yield from _at(trail, profile_problems(profile, named.servers, visible, named.surfaces))
     for number, name in enumerate(config.listen.servers):
@@ -250,7 +250,7 @@ def _sharing(server: Server) -> Problems:
     if (key := _client_program(server)) and not server.workspace_programs:
         message = (
             "with this, a client could run any program through the directory that it names: write a fixed"
-            ' path, or "workspacePrograms": true if all who may connect may do that'
+            ' path, or "workspacePrograms": true if every client may do so'
         )
         yield key, message
     if server.share is Share.ALL and server.uses_workspace:

@@ -106,7 +106,9 @@ def refuse_foreign(request: Request) -> None:
     headers = request.headers
     site, mode = headers.get("sec-fetch-site", "none"), headers.get("sec-fetch-mode", "navigate")
     if headers.get("sec-fetch-dest") in EMBEDDED or (site not in OWN_SITES and mode != "navigate"):
-        raise HTTPException(FORBIDDEN, "Another page has asked for this one. Open it in a window of its own.")
+        raise HTTPException(
+            FORBIDDEN, "A page of another site made this request. Open this page in a window of its own."
+        )
 
 
 def refuse_foreign_form(request: Request, form: Mapping[str, str], session: ConsoleSession | None) -> None:

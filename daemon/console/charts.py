@@ -292,7 +292,7 @@ def _state_after(event: Event) -> str | None:
 def band_in_words(server: str, spans: Sequence[Span]) -> str:
     """Describe a band in words, for people who cannot see it."""
     if not spans:
-        return f"{server}: nothing is known of this time."
+        return f"{server}: no data for this time."
     total = sum(span.until - span.since for span in spans) or 1.0
     shares = []
     for state in _HEIGHTS:

@@ -85,8 +85,8 @@ class EventKind(StrEnum):
     SESSION_ENDED = "session-ended"
     """A client has disconnected. `calls`, `seconds`."""
     DAEMON_STARTED = "daemon-started"
-    """The daemon starts. `version`, `pid`, `host`, `socket`; `unclean`: the previous daemon did not stop in
-    order, and was last heard of at `lastAt` (seconds since the epoch)."""
+    """The daemon starts. `version`, `pid`, `host`, `socket`; `unclean`: the previous daemon did not stop
+    cleanly, and was last heard of at `lastAt` (seconds since the epoch)."""
     DAEMON_STOPPED = "daemon-stopped"
     """The daemon stops, after running for `seconds`."""
     LOST = "events-lost"

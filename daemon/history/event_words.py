@@ -274,7 +274,7 @@ def _overloaded(event: Event, details: Mapping[str, object]) -> str:
 def _question_refused(event: Event, details: Mapping[str, object]) -> str:
     count = int(_number(details, "count") or 1)
     which = "" if count == 1 else ", the last because"
-    return _with_reason(f"{counted(count, 'question')} refused, shown to no user{which}", event)
+    return _with_reason(f"{counted(count, 'question')} refused and not shown{which}", event)
 
 
 def _host_refused(_event: Event, details: Mapping[str, object]) -> str:
@@ -306,7 +306,7 @@ def _daemon_started(event: Event, details: Mapping[str, object]) -> str:
         return told
     last = _number(details, "lastAt")
     heard = "" if last is None else f": its last event was {span(max(0.0, event.at - last))} before"
-    return f"{told}; the previous daemon did not stop in order{heard}"
+    return f"{told}; the previous daemon did not stop cleanly{heard}"
 
 
 def _daemon_stopped(_event: Event, details: Mapping[str, object]) -> str:

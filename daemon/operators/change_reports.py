@@ -283,7 +283,7 @@ def logged_out(answer: LogoutReport) -> list[str]:
 
 def written(changed: WrittenReport) -> str:
     """The key that the daemon has changed, and the file."""
-    word = "stood already at" if changed["already"] else "written at"
+    word = "was already at" if changed["already"] else "written at"
     return f"{word} {changed['place']} in {changed['file']}"
 
 

@@ -143,7 +143,7 @@ def oddities(server: ServerReport) -> Iterator[tuple[str, str]]:
         yield f"tool {tool} has {found}: spelt out for models", "warning"
     yield from _faults(server)
     if server.get("differs"):
-        yield "its lists differ from the other instances' lists, and calls to it follow its own", "warning"
+        yield "its lists differ from the other instances' lists, and its calls follow its own list", "warning"
     noise = server["noise"]
     if noise["count"]:
         lines = counted(noise["count"], "line")

@@ -324,7 +324,7 @@ def check_listed(context: OperatorContext, key: tuple[str, str], done: str) -> N
     if whole != server and whole in servers:
         # What follows the first slash may still belong to the name of an instance, and is said as it came.
         named = f"{server}/{word}" if word else server
-        raise Refused(f"{named} is one instance, but only all of them {done}: write {whole}, or {whole}/TOOL")
+        raise Refused(f"{named} is one instance, and only all together {done}: write {whole}, or {whole}/TOOL")
     if server not in servers:
         raise context.unknown(server)
     kind, name = switched_by(word)

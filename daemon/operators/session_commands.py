@@ -462,7 +462,7 @@ def _fitting(context: OperatorContext, session: NamedSession, pattern: str) -> M
     if not found:
         known = choices([_name(key) for key in asked], pattern) if asked else "It asks about none."
         raise InvalidArguments(
-            f"{quoted(pattern)} is not a tool that the user of session {session.name} is asked about (profile"
+            f"{quoted(pattern)} is no tool for which session {session.name} asks its user (profile"
             f" {', '.join(profiles)}). {known}"
         )
     if len(found) > MAX_GRANTS:

@@ -113,7 +113,7 @@ def learned(
         denied["deniedDomains"] = before.network.denied_domains
         lines += [LearnedLine(key, each, "as before") for key, listed in denied.items() for each in listed]
     refused = observed.refused.items()
-    notes = [f"it wanted {at}: {why}; name it in allowedDomains yourself if it should" for at, why in refused]
+    notes = [f"it wanted {at}: {why}; name it in allowedDomains yourself to allow it" for at, why in refused]
     notes += [
         f"it tried {address} {counted(count, 'time')} directly: no network for programs that ignore HTTPS_PROXY"
         for address, count in observed.addresses.items()
@@ -201,13 +201,13 @@ class _LearnedPaths:
         firsts = {_nearest(path, self._policy.places): path for path in reversed(self._secret)}
         for path in list(firsts.values())[:MAX_NOTES]:
             key, verb = ("allowWrite", "wrote") if Use.WRITE in self._secret[path] else ("allowRead", "read")
-            yield f"it {verb} {self._shown(path)}, which is secret: add {key} yourself if it should"
+            yield f"it {verb} {self._shown(path)}, which is secret: add {key} yourself to allow that"
         odd = [each for each in (*self._readable, *self._writable) if not _is_plain(each)]
         for path in odd[:MAX_NOTES]:
-            yield f"it used {self._shown(path)}, a name that no entry may have: not opened"
+            yield f"it used {self._shown(path)}, whose name no entry can hold: not opened"
         for path, use in list(self._unfit.items())[:MAX_NOTES]:
             if Use.CONNECT in use:
-                yield f"it connected to the socket {self._shown(path)}: add allowRead yourself if it should"
+                yield f"it connected to the socket {self._shown(path)}: add allowRead yourself to allow that"
             else:
                 yield f"it wrote {self._shown(path)}, where other programs' files are: not opened"
 
@@ -230,7 +230,7 @@ def _why(verb: str, chosen: str, below: list[str], used: Mapping[str, Use]) -> s
     files.sort(key=lambda each: Use.GONE in used[each])
     if chosen in used and files in ([], [chosen]):
         if not used[chosen] & (Use.READ | Use.WRITE):
-            return "looked whether it is there"
+            return "checked whether it exists"
         return "listed it" if verb == "read" and not files else f"{verb} it"
     what = counted(len(files), "file") if files else counted(len(below), "directory", "directories")
     return f"{verb} {what} there, first {relpath((files or below)[0], chosen)}"

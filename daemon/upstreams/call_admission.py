@@ -154,7 +154,7 @@ class Apart:
         """Serve one client at a time for a while, over all connections of the server; logged when it begins."""
         if not self.is_on:
             logger.bind(server=self._server).warning(
-                "asks clients something, and mcpd cannot tell which client: mcpd serves one client at a time"
+                "asks a client something, but mcpd cannot tell which: mcpd serves one client at a time"
                 f" until the server has asked nothing for {APART_SECONDS:g} s"
             )
         self.until = self._clock() + APART_SECONDS

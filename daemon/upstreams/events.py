@@ -143,7 +143,7 @@ async def keep_level(
             level = wished.level or LEAST_TALKATIVE
             refusal, _answered = await _ask(connection, "logging/setLevel", {"level": level})
             if refusal is not None:
-                logger.bind(server=server).info("takes no level for its log: {}", refusal)
+                logger.bind(server=server).info("accepts no log level: {}", refusal)
             asked = wished.level
         task_status.started()
         task_status = trio.TASK_STATUS_IGNORED
@@ -287,7 +287,7 @@ class HeldSubscription:
     def _tell(self, held: _Held, *, lists_too: bool, missed: bool) -> None:
         self._settle(held)
         if held.refusal is not None:
-            self._log.info("takes no subscription ({}); its lists are refreshed by time", held.refusal)
+            self._log.info("accepts no subscription ({}); mcpd polls its lists", held.refusal)
             return
         if lists_too:
             self._missed()

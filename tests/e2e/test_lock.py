@@ -278,7 +278,7 @@ def test_what_waits_for_approval_is_not_written_before_somebody_agrees() -> None
         status, out, _ = here.run()
         assert (status, out.splitlines()[1:]) == (
             0,
-            ["a: 1 not written before `mcpd approve a` or `mcpd lock --approve a`"],
+            ["a: 1 left out until `mcpd approve a` or `mcpd lock --approve a`"],
         )
         assert set(here.locked()["a"]["tools"]) == {"look"} == names(daemon, "a")
         assert here.check() == (1, [("a", "new", "more")])

@@ -136,7 +136,7 @@ def test_a_server_is_learned_and_then_works_under_strict_with_the_entry() -> Non
             "wrote 2 files there, first day.md",
         ]
         assert answer["notes"] == [
-            "it read ~/.ssh/config, which is secret: add allowRead yourself if it should"
+            "it read ~/.ssh/config, which is secret: add allowRead yourself to allow that"
         ]
         assert "called use" in said
         assert box.sandbox() == answer["sandbox"]

@@ -294,8 +294,8 @@ def test_what_no_user_is_shown_is_refused_and_told_of_in_events_and_log(
     told = [(each["details"], each["isBad"]) for each in found]
     # The second one with a bad URL is counted, and told within the minute.
     assert told == [({"reason": "url", "count": 1}, True), ({"reason": "imitation", "count": 1}, True)]
-    assert "1 question refused, shown to no user: the url is not a plain http" in daemon.run("events", "sly")
-    said = "[server=sly] 1 question refused, shown to no user: the url is not a plain http"
+    assert "1 question refused and not shown: the url is not a plain http" in daemon.run("events", "sly")
+    said = "[server=sly] 1 question refused and not shown: the url is not a plain http"
     assert eventually(lambda: said in daemon.said(), daemon.said)
 
 

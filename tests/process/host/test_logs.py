@@ -75,7 +75,7 @@ writer.tell_event(Event(kind=EventKind.OVERLOADED, server="git", instance="x", s
 
 def test_a_question_that_was_refused_is_told_in_any_style_once_and_no_good_event_among_warnings() -> None:
     [line] = logged("text", UNSAFE).splitlines()
-    assert line.endswith("WARNING [server=git] 1 question refused, shown to no user: its url is none")
+    assert line.endswith("WARNING [server=git] 1 question refused and not shown: its url is none")
     first, second = records(UNSAFE)
     assert [first["event"], "session" in first, second["event"]] == ["question-refused", False, "overloaded"]
     assert [second[each] for each in ("server", "instance", "session", "run")] == ["git", "x", "ci", 3]

@@ -135,4 +135,7 @@ def test_a_lock_for_another_command_of_the_server_approves_nothing() -> None:
     catalog = after(begun(), [lists(LOG)])
     catalog = after(catalog, [locked(catalog, LOG, identity="another command"), lists(LOG)])
     assert (offered(catalog), held_in(catalog)) == ([], {"log": HeldBecause.LOCK})
-    assert catalog.servers["git"].gate.problem == "mcpd.lock does not have server git as it is configured"
+    assert (
+        catalog.servers["git"].gate.problem
+        == "mcpd.lock has no entry for server git with its present configuration"
+    )

@@ -85,7 +85,7 @@ def test_without_categories_each_server_is_one() -> None:
 
 
 def test_no_profile_is_called_as_urls_write_that_servers_follow() -> None:
-    message = "'-' stands for no profile in URLs (/mcp/-/SERVER): rename it"
+    message = "'-' means no profile in URLs (/mcp/-/SERVER): rename this profile"
     assert faults_in({**with_server(), "profiles": {"-": {}}}) == [('$.profiles["-"]', message)]
     assert faults_in({**with_server(), "categories": {"-": {"server": "git"}}}) == []
 

@@ -118,7 +118,7 @@ def test_three_directories_next_to_each_other_become_their_parent() -> None:
 def test_directories_on_the_way_and_files_that_are_gone_need_nothing() -> None:
     use = {"~": SEE | DIRECTORY, "~/a": SEE | DIRECTORY, "~/a/b": READ, "~/c/lock": READ | GONE}
     assert lines(use) == {"allowRead ~/a/b": "read it"}
-    assert lines({"~/c": SEE | DIRECTORY}) == {"allowRead ~/c": "looked whether it is there"}
+    assert lines({"~/c": SEE | DIRECTORY}) == {"allowRead ~/c": "checked whether it exists"}
     use = {"~/c/.tmp1": WRITE | GONE, "~/c/x": WRITE}
     assert lines(use) == {"allowWrite ~/c": "wrote 2 files there, first x"}
     assert lines({"~/c/.tmp1": WRITE | GONE}) == {"allowWrite ~/c": "wrote 1 file there, first .tmp1"}
@@ -129,7 +129,7 @@ def test_a_secret_is_told_of_and_never_a_line() -> None:
     for mode in (SandboxMode.STRICT, SandboxMode.HOME):
         found = lesson(use, mode)
         assert found.lines == ()
-        assert found.notes == ("it read ~/.ssh/config, which is secret: add allowRead yourself if it should",)
+        assert found.notes == ("it read ~/.ssh/config, which is secret: add allowRead yourself to allow that",)
     assert lesson({"~/.ssh": SEE | DIRECTORY}).notes == ()
 
 
@@ -145,7 +145,7 @@ def test_sockets_and_places_of_programs_are_told_of() -> None:
     found = lesson({"/run/docker.sock": CONNECT, "/usr/lib/x/cache": WRITE})
     assert found.lines == ()
     assert found.notes == (
-        "it connected to the socket /run/docker.sock: add allowRead yourself if it should",
+        "it connected to the socket /run/docker.sock: add allowRead yourself to allow that",
         "it wrote /usr/lib/x/cache, where other programs' files are: not opened",
     )
 

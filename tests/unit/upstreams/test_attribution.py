@@ -95,7 +95,7 @@ def test_where_two_clients_may_be_meant_none_is_asked(said: list[str]) -> None:
     asked = scene.asks()
     scene.asks()
     assert scene.taken
-    assert [line.startswith("asks clients something") for line in said] == [True], "logged once"
+    assert [line.startswith("asks a client something") for line in said] == [True], "logged once"
     assert asked.answers == [("refused", -32600)]
     assert "no client gets it" in asked.back.said[0][2]
     assert not any(call.asked_of for call in calls)
