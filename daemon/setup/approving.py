@@ -13,8 +13,7 @@ from loguru import logger
 
 from daemon.catalog.kinds import switch_of
 from daemon.catalog.trust import approval
-from daemon.config.config_files import read_lock
-from daemon.config.lock_file import LOCK, Lock
+from daemon.config.lock_file import LOCK
 from daemon.errors import CannotApprove
 from daemon.facts import Approved, Configured
 from daemon.history.event import Event, EventKind
@@ -90,14 +89,15 @@ class Approver(msgspec.Struct, frozen=True, kw_only=True):
         self, change: Callable[[locking.Content], None], approved: Approved | None = None
     ) -> bool:
         """Change the lock file and apply it. Returns whether it differs. Raises CannotApprove."""
+        path = self.directory / LOCK
         async with self.writing:
-            work = partial(_rewritten, self.directory, change)
+            work = partial(locking.changed, path, change, self.registry.catalog.value.config.lock)
             try:
                 with trio.fail_after(LOCK_SECONDS):
                     differs, lock = await trio.to_thread.run_sync(work, abandon_on_cancel=True)
             except (files.DocumentError, trio.TooSlowError) as error:
                 why = str(error) or f"no answer from its file system within {LOCK_SECONDS:g} s"
-                raise CannotApprove(f"the approvals are in {self.directory / LOCK}: {why}") from None
+                raise CannotApprove(f"the approvals are in {path}: {why}") from None
             if approved is not None:
                 # First who approved: the lock itself is the author of what nobody else approved.
                 self.registry.tell(approved)
@@ -105,10 +105,3 @@ class Approver(msgspec.Struct, frozen=True, kw_only=True):
             self.registry.tell(Configured(config=config, now=self.wall()))
             await self.registry.settle()
         return differs
-
-
-def _rewritten(directory: Path, change: Callable[[locking.Content], None]) -> tuple[bool, Lock | None]:
-    beside = directory / "mcpd.json"
-    if (present := read_lock(beside)) is not None and present.problem:
-        raise files.DocumentError(f"{present.problem}. Repair it, or remove it; then `mcpd reload`")
-    return locking.changed(directory / LOCK, change), read_lock(beside)

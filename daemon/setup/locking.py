@@ -176,18 +176,23 @@ def _lines(value: Any, depth: int) -> Iterable[str]:
     yield f"{'  ' * depth}}}"
 
 
-def changed(path: Path, change: Callable[[Content], None]) -> bool:
-    """Change the content of a lock file, and return whether it differs. Raises DocumentError."""
+def changed(path: Path, change: Callable[[Content], None], present: Lock | None = None) -> tuple[bool, Lock]:
+    """Change a lock file, unless the `present` lock has a problem. Raises DocumentError.
+
+    Returns whether the file differs, and the lock that it now holds.
+    """
     found = look(path)
+    before = written(empty()).encode() if found.content is None else found.content
+    if problem := (present.problem if present else "") or lock_in(before).problem:
+        raise DocumentError(f"{problem}. Repair it, or remove it; then `mcpd reload`")
     try:
-        content: Content = empty() if found.content is None else json.loads(found.content)
-        change(content)
+        change(content := json.loads(before))
         text = written(content).encode()
-        problem = lock_in(text).problem
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        raise DocumentError(f"{path} cannot be read: {error}") from None
-    if problem:
-        raise DocumentError(f"{path} could not be read any more, so nothing was written: {problem}")
+    except RecursionError as error:
+        raise DocumentError(f"it cannot be read: {error}") from None
+    lock = lock_in(text)
+    if lock.problem:
+        raise DocumentError(f"it could not be read any more, so nothing was written: {lock.problem}")
     if text != found.content:
         replace(found, text)
-    return text != found.content
+    return text != found.content, lock

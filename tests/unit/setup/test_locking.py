@@ -8,7 +8,7 @@ import pytest
 
 from daemon.actors.registry import Registry
 from daemon.catalog.snapshot import Catalog
-from daemon.config.lock_file import LOCK, VERSION, LockedPackage, lock_in
+from daemon.config.lock_file import LOCK, VERSION, Lock, LockedPackage, lock_in
 from daemon.documents.files import DocumentError
 from daemon.errors import CannotApprove
 from daemon.facts import Approved, Configured, DefinitionsListed
@@ -276,9 +276,8 @@ def test_a_lock_that_could_not_be_read_again_is_not_written(tmp_path: Path) -> N
     with pytest.raises(DocumentError, match="16 MiB"):
         changed(path, fill)
     assert not path.exists()
-    assert changed(path, lambda _content: None)
-    assert not changed(path, lambda _content: None)
-    assert not lock_in(path.read_bytes()).problem
+    assert changed(path, lambda _content: None) == (True, Lock())
+    assert changed(path, lambda _content: None) == (False, lock_in(path.read_bytes()))
 
 
 COMMITS, MAIL = tool("a", "log"), tool("b", "send")
