@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from daemon.model import Kind
+from daemon.model import Definition, Kind
 
 
 class ListOf(msgspec.Struct, frozen=True):
@@ -64,6 +64,11 @@ def switch_of(kind: Kind, name: str) -> str:
     """An operator's word for a definition: `prompt:NAME`, a tool's bare name, or `tool:NAME` if ambiguous."""
     bare = kind is Kind.TOOL and switched_by(name) == (Kind.TOOL, name)
     return name if bare else f"{kind}:{name}"
+
+
+def path_of(definition: Definition) -> str:
+    """A definition as operators type it: `SERVER/TOOL`, `SERVER/prompt:NAME`."""
+    return f"{definition.server}/{switch_of(definition.kind, definition.name)}"
 
 
 def switched_by(word: str) -> tuple[Kind, str]:

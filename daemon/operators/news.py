@@ -157,30 +157,30 @@ def newly_held(
 
 
 def waiting(catalog: Catalog, server: str = "", word: str = "") -> list[HeldDefinition]:
-    """The definitions that wait for approval, by server; of one server, or with one word (`word_of`)."""
+    """The definitions that wait for approval, by server; of one server, or with one word (`switch_of`)."""
     return [
         held
-        for name, entry in catalog.servers.items()
-        if server in {"", name}
+        for each, entry in catalog.servers.items()
         for kind in MEMBERS
-        for held in entry.list_of(kind).held.values()
-        if held.because is not HeldBecause.UNKNOWN and word in {"", word_of(held)}
+        for name, held in entry.list_of(kind).held.items()
+        if server in {"", each}
+        and word in {"", switch_of(kind, name)}
+        and held.because is not HeldBecause.UNKNOWN
     ]
 
 
 def held_in(entry: ServerEntry) -> dict[str, HeldReport]:
     """The held definitions of a server, by operators' words for them."""
-    return {word_of(held): held_report(held) for kind in MEMBERS for held in entry.list_of(kind).held.values()}
+    return {
+        switch_of(kind, name): held_report(each)
+        for kind in MEMBERS
+        for name, each in entry.list_of(kind).held.items()
+    }
 
 
 def held_report(held: HeldDefinition) -> HeldReport:
     """The report of a held definition: why it is held, and how it changed."""
     return {"because": str(held.because), "change": held.change}
-
-
-def word_of(held: HeldDefinition) -> str:
-    """The operators' word for a held definition, unique within its server."""
-    return switch_of(held.definition.kind, held.definition.name)
 
 
 def members_differing(held: HeldDefinition) -> list[tuple[str, str | None, str | None]]:

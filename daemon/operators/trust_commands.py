@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import trio
 
-from daemon.catalog.kinds import switch_of, switched_by
-from daemon.catalog.snapshot import WHOLE
+from daemon.catalog.kinds import path_of, switch_of, switched_by
 from daemon.catalog.trust import HeldDefinition
 from daemon.config.lock_file import MEMBERS, LockedPackage
 from daemon.errors import McpdError, UpstreamUnavailable
 from daemon.kit.later import later
 from daemon.kit.waiting import keep_latest
 from daemon.operators.base import Command, OperatorContext, Refused
-from daemon.operators.news import held_report, members_differing, waiting, word_of
+from daemon.operators.news import held_report, members_differing, waiting
 from daemon.operators.own_requests import known_server
 from daemon.operators.server_changes import Held, Whereabouts, check_listed, key_of, own_instance, unkept
 from daemon.states import ServerState
@@ -51,31 +50,30 @@ class ApproveParams(msgspec.Struct):
 async def approve(context: OperatorContext, params: ApproveParams) -> dict[str, Any]:
     """Approve definitions; returns these, and those that wait or changed meanwhile; raises `McpdError`."""
     forms, shown = params.forms, context.approver.shown
-    keys = {name: name.partition("/")[::2] for name in forms}
-    keys = keys or {name: _key_of(context, name) for name in params.names}
+    keys = {name: name for name in forms} or {name: _key_of(context, name) for name in params.names}
     wanted = {*keys.values()}
     uid = None if context.operator is None else context.operator.uid
 
-    def selected() -> dict[tuple[str, str], HeldDefinition]:
-        found = {(held.definition.server, word_of(held)): held for held in waiting(context.catalog)}
-        return {key: found[key] for key in found if not wanted or wanted & {key, (key[0], WHOLE)}}
+    def selected() -> dict[str, HeldDefinition]:
+        found = {path_of(held.definition): held for held in waiting(context.catalog)}
+        return {key: found[key] for key in found if not wanted or wanted & {key, found[key].definition.server}}
 
-    found, done = selected(), set[tuple[str, str]]()
-    if params.approve and found:
-        seen = {key: forms.get("/".join(key), "") if forms else shown.get((uid, *key)) for key in found}
-        unseen = () if params.shown else (None,)
+    found, done = selected(), set[str]()
+    if params.approve:
+        unseen = "" if forms or params.shown else None
+        seen = {key: forms.get(key, unseen) if forms else shown.get((uid, key), unseen) for key in found}
+        both = [(held.definition, seen[key]) for key, held in found.items()]
         # Somebody who was shown another form has not agreed to this one.
-        agreed = [found[key].definition for key in found if seen[key] in (_form(found[key]), *unseen)]
-        approved = await context.approver.approve(agreed, context.principal)
-        done = {(each.server, switch_of(each.kind, each.name)) for each in approved}
+        agreed = [each for each, form in both if form in {each.schema_hash, None}]
+        done = {*map(path_of, await context.approver.approve(agreed, context.principal))}
     left = {key: held for key, held in selected().items() if key in found}
     for key in found:
-        shown.pop((uid, *key), None)
+        shown.pop((uid, key), None)
     for key, held in left.items():
-        keep_latest(shown, (uid, *key), _form(held), MAX_SHOWN)
-    whole, servers = SHOWN if params.difference else 0, {(server, WHOLE) for server, _ in found}
+        keep_latest(shown, (uid, key), held.definition.schema_hash, MAX_SHOWN)
+    whole, servers = SHOWN if params.difference else 0, {held.definition.server for held in found.values()}
     return {
-        "approved": [_row(found[key]) for key in found if key in done],
+        "approved": [_row(held) for key, held in found.items() if key in done],
         "waiting": [_row(held, whole=place < whole) for place, held in enumerate(left.values())],
         "idle": [name for name, key in keys.items() if key not in found and key not in servers],
         "note": await unkept(context) if done and context.catalog.config.lock is None else "",
@@ -86,22 +84,18 @@ APPROVE = Command("approve", ApproveParams, approve)
 
 
 def _row(held: HeldDefinition, *, whole: bool = False) -> dict[str, Any]:
-    more = {"difference": members_differing(held)} if whole else {}
-    name = {"server": held.definition.server, "name": word_of(held), "schemaHash": _form(held)}
+    it, more = held.definition, {"difference": members_differing(held)} if whole else {}
+    name = {"server": it.server, "name": switch_of(it.kind, it.name), "schemaHash": it.schema_hash}
     return {**name, **held_report(held), **more}
 
 
-def _form(held: HeldDefinition) -> str:
-    return held.definition.schema_hash
-
-
-def _key_of(context: OperatorContext, name: str) -> tuple[str, str]:
+def _key_of(context: OperatorContext, name: str) -> str:
     key = key_of(context.catalog, name)
     kind, _ = switched_by(key[1])
     if kind not in MEMBERS:
         raise Refused(f"a {kind} needs no approval: mcpd never holds one")
     check_listed(context, key, "are approved")
-    return key
+    return "/".join(filter(None, key))
 
 
 class LockParams(Whereabouts, kw_only=True):

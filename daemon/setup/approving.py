@@ -44,8 +44,8 @@ class Approver(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since the epoch."""
     directory: Path
     """The configuration's directory."""
-    shown: dict[tuple[object, ...], str] = msgspec.field(default_factory=dict)
-    """Forms that operators have seen and not approved yet, by user, server and word (`switch_of`)."""
+    shown: dict[tuple[int | None, str], str] = msgspec.field(default_factory=dict)
+    """Forms that operators have seen and not approved yet, by user and `kinds.path_of`."""
     writing: trio.Lock = msgspec.field(default_factory=trio.Lock)
     """Held while the lock file is written: each writer must see the last one's result."""
 

@@ -85,7 +85,12 @@ class Wiring(Core):
             redact=around.redact,
             note=self.history.note,
         )
-        self.approver = _approver(self)
+        self.approver = Approver(
+            registry=self.registry,
+            note=self.history.note,
+            wall=time.time,
+            directory=Path(around.facts.directory or ".", around.facts.config).parent,
+        )
         self.front, self.exporter = _front(self), _exporter(self)
         self.exposition = Exposition(
             self.registry.config, self.exporter.text, readiness=lambda: self.readiness, outbox=self.outbox
@@ -184,16 +189,6 @@ def _front(wiring: Wiring) -> Front[Session]:
         gather=wiring.gathering.add,
     )
     return Front(lambda link, number, principal: Session(link, number, context, principal))
-
-
-def _approver(wiring: Wiring) -> Approver:
-    facts = wiring.around.facts
-    return Approver(
-        registry=wiring.registry,
-        note=wiring.history.note,
-        wall=time.time,
-        directory=Path(facts.directory or ".", facts.config).parent,
-    )
 
 
 def _http(wiring: Wiring, listener: socket.socket) -> HttpDoor:

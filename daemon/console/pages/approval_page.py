@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
+from daemon.catalog.kinds import path_of, switch_of
 from daemon.console.page import ConsoleAction, ConsolePage, Holders, Viewer, element_id, page_number, part
 from daemon.errors import InvalidArguments
 from daemon.history.event_words import of_held
-from daemon.operators.news import members_differing, waiting, word_of
+from daemon.operators.news import members_differing, waiting
 from daemon.operators.trust_commands import ApproveParams, approve
 
 if TYPE_CHECKING:
@@ -59,7 +60,12 @@ APPROVALS_PAGE = ConsolePage(
 def of_server(name: str, held: list[HeldDefinition], *, in_full: bool) -> Fragment:
     """The fragment of a server's held definitions; with `in_full`, of one definition and its difference."""
     rows = [
-        (word_of(each), of_held(each.because, each.change), _forms([each]), [] if in_full else _brief(each))
+        (
+            switch_of(each.definition.kind, each.definition.name),
+            of_held(each.because, each.change),
+            _forms([each]),
+            [] if in_full else _brief(each),
+        )
         for each in held
     ]
     facts = {"server": held[0].definition.server, "forms": _forms(held), "longest": LONGEST}
@@ -77,9 +83,7 @@ def _brief(held: HeldDefinition) -> list[tuple[str, str | None, str | None]]:
 def _forms(held: Iterable[HeldDefinition]) -> str:
     """The definitions that a button approves, as JSON: schema hashes by `SERVER/WORD`."""
     # ASCII: a name may turn round the text next to it.
-    return json.dumps(
-        {f"{each.definition.server}/{word_of(each)}": each.definition.schema_hash for each in held}
-    )
+    return json.dumps({path_of(each.definition): each.definition.schema_hash for each in held})
 
 
 async def _approve(viewer: Viewer, fields: Mapping[str, str]) -> str:

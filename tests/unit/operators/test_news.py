@@ -3,6 +3,7 @@
 from typing import Any
 
 from daemon.catalog.entry import ServerEntry
+from daemon.catalog.kinds import path_of
 from daemon.catalog.snapshot import Catalog
 from daemon.catalog.trust import HeldBecause, HeldDefinition
 from daemon.facts import Approved, DefinitionsListed
@@ -132,11 +133,8 @@ def test_what_waits_is_listed_by_server_and_found_by_its_word() -> None:
     unread = after(catalog_of({"mcpServers": servers}), [listed("time", listed_tool("time", "now"))])
     assert news.waiting(unread) == []
     catalog = after(unread, [Approved(), listed("git", listed_tool("git", "log")), prompt])
-    assert [(each.definition.server, news.word_of(each)) for each in news.waiting(catalog)] == [
-        ("git", "prompt:log"),
-        ("git", "log"),
-        ("time", "now"),
-    ]
+    paths = [path_of(each.definition) for each in news.waiting(catalog)]
+    assert paths == ["git/prompt:log", "git/log", "time/now"]
     assert [each.definition.kind for each in news.waiting(catalog, "git", "log")] == [Kind.TOOL]
     assert news.waiting(catalog, "time", "log") == news.waiting(catalog, "tim") == []
 
