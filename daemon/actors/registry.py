@@ -40,7 +40,7 @@ class Registry:
         # Reported in the next turn; at most the facts of one turn.
         self._news: Watch[tuple[tuple[Catalog, Catalog], ...]] = Watch(())
         self._warned: set[str] = set()
-        self._held: dict[tuple[str, str], None] = {}
+        self._held: dict[str, None] = {}
         self._summed_up = False
 
     def tell(self, fact: Fact) -> None:
@@ -103,11 +103,11 @@ class Registry:
                     logger.bind(server=name, event=True).info("{}", text)
                     self._note(changed(was, entry))
                 if (found := newly_held(was, entry, self._held)) is not None:
-                    held, words = found
+                    held, paths = found
                     logger.bind(server=name, event=True).warning("{}", sentence(held))
                     self._note(held)
-                    for word in words:
-                        keep_latest(self._held, (name, word), None, MAX_HELD)
+                    for path in paths:
+                        keep_latest(self._held, path, None, MAX_HELD)
 
     def _warn_unresolved(self, catalog: Catalog) -> None:
         for category in catalog.categories.values():

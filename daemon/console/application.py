@@ -353,7 +353,7 @@ def _in_header(context: OperatorContext, *, replaced: bool) -> Holders:
     off = sum(entry.disabled for entry in servers.values())
     available = sum(entry.of_use for entry in servers.values())
     troubled = [(name, str(servers[name].status.state)) for name in in_trouble(servers)]
-    waits = len(waiting(context.catalog))
+    waits = len(waiting(*servers.values()))
     return {
         "masthead": [
             part(

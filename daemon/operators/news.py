@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,7 +16,7 @@ from daemon.history.journal import EventQuery
 from daemon.kit.wording import some
 
 if TYPE_CHECKING:
-    from daemon.catalog.snapshot import Catalog, ServerEntry
+    from daemon.catalog.entry import ServerEntry
     from daemon.catalog.trust import HeldDefinition
     from daemon.model import Definition, Kind, Tool
     from daemon.operators.base import OperatorContext
@@ -135,47 +134,34 @@ NOTED = 20
 
 
 def newly_held(
-    before: ServerEntry, after: ServerEntry, noted: Collection[tuple[str, str]]
+    before: ServerEntry, after: ServerEntry, noted: Collection[str]
 ) -> tuple[Event, list[str]] | None:
     """The event for definitions that newly wait for approval; None if earlier events `noted` all of them."""
-    found = {
-        # Flat: details of an event have few levels.
-        switch_of(kind, name): {"because": str(held.because), **held.change}
-        for kind in MEMBERS
-        for name, held in after.list_of(kind).held.items()
-        if held.because is not HeldBecause.UNKNOWN
-        and ((was := before.held(kind, name)) is None or was.because is HeldBecause.UNKNOWN)
-    }
-    new = {word: each for word, each in found.items() if (after.name, word) not in noted}
-    if not new:
+    held, had = waiting(after), waiting(before)
+    if not (new := [path for path in held if path not in had and path not in noted]):
         return None
-    details: dict[str, Any] = {
-        "definitions": dict(islice(new.items(), NOTED)),
-        "more": max(0, len(new) - NOTED),
+    # Flat: details of an event have few levels.
+    found = {
+        path.partition("/")[2]: {"because": str(held[path].because), **held[path].change}
+        for path in new[:NOTED]
     }
-    return Event(kind=EventKind.HELD, server=after.name, run=after.status.incarnation, details=details), [*new]
+    details: dict[str, Any] = {"definitions": found, "more": max(0, len(new) - NOTED)}
+    return Event(kind=EventKind.HELD, server=after.name, run=after.status.incarnation, details=details), new
 
 
-def waiting(catalog: Catalog, server: str = "", word: str = "") -> list[HeldDefinition]:
-    """The definitions that wait for approval, by server; of one server, or with one word (`switch_of`)."""
-    return [
-        held
-        for each, entry in catalog.servers.items()
-        for kind in MEMBERS
-        for name, held in entry.list_of(kind).held.items()
-        if server in {"", each}
-        and word in {"", switch_of(kind, name)}
-        and held.because is not HeldBecause.UNKNOWN
-    ]
-
-
-def held_in(entry: ServerEntry) -> dict[str, HeldReport]:
-    """The held definitions of a server, by operators' words for them."""
+def waiting(*entries: ServerEntry) -> dict[str, HeldDefinition]:
+    """The definitions of servers that wait for approval, as operators type them (`kinds.path_of`)."""
     return {
-        switch_of(kind, name): held_report(each)
-        for kind in MEMBERS
-        for name, each in entry.list_of(kind).held.items()
+        f"{entry.name}/{word}": held
+        for entry in entries
+        for word, held in held_in(entry).items()
+        if held.because is not HeldBecause.UNKNOWN
     }
+
+
+def held_in(entry: ServerEntry) -> dict[str, HeldDefinition]:
+    """The held definitions of a server, by operators' words for them (`kinds.switch_of`)."""
+    return {switch_of(kind, name): each for kind in MEMBERS for name, each in entry.list_of(kind).held.items()}
 
 
 def held_report(held: HeldDefinition) -> HeldReport:

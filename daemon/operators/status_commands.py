@@ -19,7 +19,7 @@ from daemon.kit.wording import camel, counted
 from daemon.operators.base import Command, NoParams, OperatorContext, ServerOrAll, ShownSizes
 from daemon.operators.call_commands import in_flight, last_hour
 from daemon.operators.event_commands import LOOKED_AT, for_people, recent
-from daemon.operators.news import held_in, lately
+from daemon.operators.news import held_in, held_report, lately
 from daemon.operators.session_commands import connection_status
 from daemon.operators.tool_reports import view_of
 from daemon.processes.marks import memory_by_mark
@@ -129,7 +129,7 @@ def server_status(
         "switchedOff": sum((entry.name, tool) in context.catalog.off for tool in entry.tools or ()),
         "summary": redact(entry.summary.text) if entry.summary else "",
         **_lists(entry, context.catalog, redact),
-        "held": held_in(entry),
+        "held": {word: held_report(held) for word, held in held_in(entry).items()},
         **({"learning": True} if entry.name in context.lessons else {}),
         "sandbox": _sandbox(server, None if upstream is None else upstream.refused_hosts, redact),
         "instances": [instance_status(each, context, memory) for each in instances],

@@ -55,7 +55,7 @@ async def approve(context: OperatorContext, params: ApproveParams) -> dict[str, 
     uid = None if context.operator is None else context.operator.uid
 
     def selected() -> dict[str, HeldDefinition]:
-        found = {path_of(held.definition): held for held in waiting(context.catalog)}
+        found = waiting(*context.catalog.servers.values())
         return {key: found[key] for key in found if not wanted or wanted & {key, found[key].definition.server}}
 
     found, done = selected(), set[str]()
@@ -131,8 +131,7 @@ async def lock(context: OperatorContext, params: LockParams) -> dict[str, object
         locking.offer(content, now, approve=params.approve)
 
     written = await context.approver.rewrite(change)
-    held = [each.definition.server for each in waiting(context.catalog)]
-    left = {name: held.count(name) for name in entries if name in held}
+    left = {name: count for name in entries if (count := len(waiting(context.catalog.servers[name])))}
     return {"failed": failed, "written": written, "removed": removed, "waiting": left}
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from daemon.catalog.kinds import path_of, switch_of
+from daemon.catalog.kinds import path_of
 from daemon.console.page import ConsoleAction, ConsolePage, Holders, Viewer, element_id, page_number, part
 from daemon.errors import InvalidArguments
 from daemon.history.event_words import of_held
@@ -38,7 +38,8 @@ _Forms = Annotated[dict[str, str], msgspec.Meta(min_length=1)]
 
 async def _fragments(viewer: Viewer) -> Holders:
     server, word = viewer.query.get("server", ""), viewer.query.get("name", "")
-    waits = waiting(viewer.context.catalog, server, word)
+    entries = [each for each in viewer.context.catalog.servers.values() if server in {"", each.name}]
+    waits = [held for path, held in waiting(*entries).items() if word in {"", path.partition("/")[2]}]
     pages = max(1, -(-len(waits) // SHOWN))
     page = page_number(viewer.query.get("page", ""), pages)
     shown = waits[(page - 1) * SHOWN : page * SHOWN]
@@ -61,7 +62,7 @@ def of_server(name: str, held: list[HeldDefinition], *, in_full: bool) -> Fragme
     """The fragment of a server's held definitions; with `in_full`, of one definition and its difference."""
     rows = [
         (
-            switch_of(each.definition.kind, each.definition.name),
+            path_of(each.definition),
             of_held(each.because, each.change),
             _forms([each]),
             [] if in_full else _brief(each),

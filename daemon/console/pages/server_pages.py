@@ -74,7 +74,7 @@ def server_facts(context: OperatorContext, name: str, memory: Mapping[int, int])
         **steady(seen, *_PASSING),
         "name": name,
         "off": entry.disabled,
-        "waiting": len(waiting(context.catalog, name)),
+        "waiting": len(waiting(entry)),
         "lacks": (lacks := _lacks(entry)),
         "hides": lacks.startswith(KEYRING) or names_credential(lacks),
         "unpinned": _is_unpinned(context.config.mcp_servers[name]),

@@ -86,14 +86,14 @@ def test_an_event_of_held_tools_is_told_as_it_was_kept() -> None:
     found = news.newly_held(before.servers["git"], now.servers["git"], ())
     assert found is not None
     event, words = found
-    assert words == ["log", "diff"]
+    assert words == ["git/log", "git/diff"]
     history = History(lambda: 1.0)
     history.note(event)
     assert history.newest.value is not None
     assert sentence(history.newest.value) == (
         "git: waits for approval (`mcpd approve`): log (it changed: description), diff (nobody approved it yet)"
     )
-    assert news.newly_held(before.servers["git"], now.servers["git"], {("git", word) for word in words}) is None
+    assert news.newly_held(before.servers["git"], now.servers["git"], words) is None
 
 
 def test_json_that_would_be_indentation_for_the_most_part_stays_on_one_line() -> None:
@@ -122,7 +122,7 @@ def test_an_event_of_many_held_tools_with_long_names_is_cut_and_told() -> None:
     assert sentence(history.newest.value).endswith(f" and {news.NOTED + 5 - 10} more")
 
 
-def test_what_waits_is_listed_by_server_and_found_by_its_word() -> None:
+def test_what_waits_is_listed_by_server_as_operators_type_it() -> None:
     servers = {"git": {"command": "x", "trust": "none"}, "time": {"command": "y", "trust": "none"}}
     prompt = DefinitionsListed(
         server="git",
@@ -131,12 +131,11 @@ def test_what_waits_is_listed_by_server_and_found_by_its_word() -> None:
         definitions=(definition_of("git", Kind.PROMPT, {"name": "log"}),),
     )
     unread = after(catalog_of({"mcpServers": servers}), [listed("time", listed_tool("time", "now"))])
-    assert news.waiting(unread) == []
+    assert news.waiting(*unread.servers.values()) == {}
     catalog = after(unread, [Approved(), listed("git", listed_tool("git", "log")), prompt])
-    paths = [path_of(each.definition) for each in news.waiting(catalog)]
-    assert paths == ["git/prompt:log", "git/log", "time/now"]
-    assert [each.definition.kind for each in news.waiting(catalog, "git", "log")] == [Kind.TOOL]
-    assert news.waiting(catalog, "time", "log") == news.waiting(catalog, "tim") == []
+    found = news.waiting(*catalog.servers.values())
+    assert [*found] == ["git/prompt:log", "git/log", "time/now"]
+    assert [path_of(each.definition) for each in found.values()] == [*found]
 
 
 def test_a_held_definition_differs_by_member_and_by_argument() -> None:
@@ -153,7 +152,7 @@ def test_a_held_definition_differs_by_member_and_by_argument() -> None:
             listed("git", listed_tool("git", "log", description="Deletes it.", **new)),
         ],
     )
-    (held,) = news.waiting(catalog)
+    held = news.waiting(*catalog.servers.values())["git/log"]
     found = news.members_differing(held)
     assert {(name, before, now) for name, before, now in found if name != "inputSchema"} == {
         ("description", "Shows it.", "Deletes it."),
