@@ -15,7 +15,7 @@ from daemon.config.config_model import Config
 from daemon.facts import Fact
 from daemon.history.event import Event
 from daemon.kit.waiting import Watch
-from daemon.model import Definition, Era, Kind, StandingWishes
+from daemon.model import Era, Kind, StandingWishes
 from daemon.wire.envelope import Buffer, RemoteError
 from daemon.wire.requests import Exchange, GivenUp, PeerRequest
 
@@ -281,12 +281,3 @@ class CatalogWriter(Protocol):
 
     async def settle(self) -> None:
         """Return once the catalog contains every fact queued so far."""
-
-
-class Approving(Protocol):
-    """The part of `setup.approving.Approver` that a client's calls use."""
-
-    async def approve(
-        self, definitions: Sequence[Definition], by: str, where: Catalog | None = None
-    ) -> list[Definition]:
-        """Approve definitions held in this form, in `where` if given; returns those. Raises CannotApprove."""

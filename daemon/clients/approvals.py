@@ -258,7 +258,7 @@ def ask_about_held(call: ClientCall, error: CallError) -> bool:
     context, held, it, now = call.calls.context, error.held, error.held.definition, trio.current_time()
     place = client_of(call), it.kind, it.server, it.name
     is_due = held.because in {"new", "changed"} and now >= context.pauses.get(place, 0.0)
-    if not is_due or context.approver is None:
+    if not is_due or context.approve is None:
         return False
     keep_latest(context.pauses, place, now + ASK_SECONDS + AGAIN_SECONDS, MAX_PAUSES)
     params = form(_about(held), (UserChoice.APPROVE, UserChoice.REFUSE))
@@ -282,11 +282,11 @@ async def _take_held(error: ToolHeld, place: Hashable, call: ClientCall, choice:
     """Approve the definition that the user has agreed to. Raises `ToolHeld` if the user has not agreed."""
     context, seconds = call.calls.context, REFUSED_SECONDS if choice is NoChoice.REFUSED else AGAIN_SECONDS
     keep_latest(context.pauses, place, trio.current_time() + seconds, MAX_PAUSES)
-    if choice is not UserChoice.APPROVE or context.approver is None:
+    if choice is not UserChoice.APPROVE or context.approve is None:
         raise _not_approved(call, error, choice if isinstance(choice, NoChoice) else NoChoice.NOT_OFFERED)
     # One instance alone may list it.
     catalog = call.request.session.instances.own_catalog(context.catalog.value)
-    await context.approver.approve([error.held.definition], user_of(call), catalog)
+    await context.approve([error.held.definition], user_of(call), catalog)
 
 
 def _not_approved(call: ClientCall, error: ToolHeld, why: str) -> ToolHeld:

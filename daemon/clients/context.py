@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 
 import attrs
 import msgspec
@@ -23,7 +23,8 @@ from daemon.counting.recent_calls import CallLogger, RecentCalls
 from daemon.counting.tally import Tally
 from daemon.history.event import Event
 from daemon.kit.waiting import Watch
-from daemon.ports import Approving, Upstream
+from daemon.model import Definition
+from daemon.ports import Upstream
 from daemon.search.index import Index
 from daemon.surfaces.surface import Services, Surface
 from daemon.surfaces.table import SurfaceChoice
@@ -65,8 +66,8 @@ class SessionContext(msgspec.Struct, frozen=True, kw_only=True):
     """Logins at servers; None where clients get no links to logins."""
     offered: dict[str, float] = msgspec.field(default_factory=dict)
     """The time at which each server's next login link may be handed out (`login_links`)."""
-    approver: Approving | None = None
-    """Approves held definitions for a client's user; None where users are not asked."""
+    approve: Callable[[Sequence[Definition], str, Catalog], Awaitable[object]] | None = None
+    """`setup.approving.Approver.approve`, for a client's user; None where users are not asked."""
     pauses: dict[Hashable, float] = msgspec.field(default_factory=dict)
     """The times at which users may be asked again about held definitions (`approvals`)."""
     look: Callable[[], Awaitable[None]] | None = None

@@ -184,7 +184,7 @@ def _front(wiring: Wiring) -> Front[Session]:
         tracer=wiring.tracer,
         audit=wiring.audit,
         observed=wiring.observed,
-        approver=wiring.approver,
+        approve=wiring.approver.approve,
         note=wiring.history.note,
         gather=wiring.gathering.add,
     )

@@ -69,7 +69,7 @@ def trusting(directory: Path, surface: str = "full", categories: Any = None) -> 
 
     registry: Any = SimpleNamespace(catalog=stage.catalog, tell=stage.learn, settle=settle)
     approver = Approver(registry=registry, note=found.noted.append, wall=lambda: 1.0, directory=directory)
-    stage.context = msgspec.structs.replace(stage.context, approver=approver)
+    stage.context = msgspec.structs.replace(stage.context, approve=approver.approve)
     stage.learn(Approved())
     for server in ("alpha", "beta"):
         stage.lists(server, OLD)
