@@ -287,14 +287,15 @@ def with_memory(entry: ServerEntry, fact: facts.ServerRecord) -> ServerEntry:
 
 def _with_stored(entry: ServerEntry, fact: facts.ServerRecord) -> tuple[ServerEntry, dict[Kind, KnownList]]:
     """Judge stored lists by the entry's gate; returns the entry, with first lists approved, and the lists."""
-    gate, stored = entry.gate, {}
+    stored = {}
     for kind, definitions in fact.lists.items():
         looked = screened(definitions)
-        held, gate = judged(gate, kind, looked.usable, fact.refreshed_at)
+        held, gate = judged(entry.gate, kind, looked.usable, fact.refreshed_at)
+        entry = entry if gate is entry.gate else attrs.evolve(entry, gate=gate)
         known = KnownList(hidden=looked.hidden, recalled=True).split(looked.usable, held, NEVER)
         since = {name: fact.since.get(name, NEVER) for name in known.definitions} if kind is Kind.TOOL else {}
         stored[kind] = attrs.evolve(known, since=since)
-    return (entry if gate is entry.gate else attrs.evolve(entry, gate=gate)), stored
+    return entry, stored
 
 
 def with_gate(entry: ServerEntry, gate: Gate, now: float) -> ServerEntry:

@@ -60,8 +60,8 @@ class Gate:
     known: Known | None = attrs.field(factory=dict, repr=False, eq=id)
     """The approvals; None until they are read."""
     locked: LockedServer | None = attrs.field(default=None, repr=False)
-    problem: str = ""
-    """Why the lock approves nothing; else empty."""
+    is_barred: bool = False
+    """Whether the lock cannot be read, or does not have the server as configured: it approves nothing."""
 
     @property
     def is_open(self) -> bool:
@@ -86,11 +86,9 @@ def gate_of(server: Server, config: Config, known: Mapping[str, Known] | None) -
     """Make a server's gate; `known` has the approvals by identity, or is None until they are read."""
     identity, trust, lock = server.identity or server.name, server.trust or config.trust, config.lock
     locked = None if lock is None else lock.servers.get(server.name)
-    problem = "" if lock is None else lock.problem
-    if lock is not None and not problem and (locked is None or locked.identity != identity):
-        problem = f"{LOCK} has no entry for server {server.name} with its present configuration"
+    is_barred = lock is not None and (locked is None or locked.identity != identity)
     approvals = None if known is None else known.get(identity, {})
-    return Gate(trust=trust, identity=identity, known=approvals, locked=locked, problem=problem)
+    return Gate(trust=trust, identity=identity, known=approvals, locked=locked, is_barred=is_barred)
 
 
 def joined(known: Known, approvals: Iterable[Approval]) -> Known:
@@ -110,8 +108,8 @@ def judged(
     """The definitions of a list that are held, and the gate with what a first list or the lock approves."""
     if gate.is_open or kind not in MEMBERS:
         return {}, gate
-    if gate.problem or gate.known is None:
-        because = HeldBecause.LOCK if gate.problem else HeldBecause.UNKNOWN
+    if gate.is_barred or gate.known is None:
+        because = HeldBecause.LOCK if gate.is_barred else HeldBecause.UNKNOWN
         return {name: HeldDefinition(definition=each, because=because) for name, each in listed.items()}, gate
     approved: list[Approval] = []
     if gate.locked is None and gate.trust is Trust.CHANGES and (kind, "") not in gate.known:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,7 +11,7 @@ import trio
 
 from daemon.catalog.kinds import path_of, switch_of, switched_by
 from daemon.catalog.trust import HeldDefinition
-from daemon.config.lock_file import MEMBERS, LockedPackage
+from daemon.config.lock_file import MEMBERS, Lock, LockedPackage
 from daemon.errors import McpdError, UpstreamUnavailable
 from daemon.kit.later import later
 from daemon.kit.waiting import keep_latest
@@ -122,8 +121,8 @@ async def lock(context: OperatorContext, params: LockParams) -> dict[str, object
     failed = {name: context.redact.of(name)(each) for name, each in found.items() if isinstance(each, str)}
     now = locking.ServersNow(context.config.mcp_servers, entries, params.servers)
     if params.check:
-        compare = partial(locking.drift, context.config.lock, now, are_all=params.are_all)
-        return {"failed": failed, "drift": await trio.to_thread.run_sync(compare)}
+        differences = locking.drift(context.config.lock or Lock(), now, are_all=params.are_all)
+        return {"failed": failed, "drift": await trio.to_thread.run_sync(list, differences)}
     removed: list[str] = []
 
     def change(content: locking.Content) -> None:
@@ -131,7 +130,8 @@ async def lock(context: OperatorContext, params: LockParams) -> dict[str, object
         locking.offer(content, now, approve=params.approve)
 
     written = await context.approver.rewrite(change)
-    left = {name: count for name in entries if (count := len(waiting(context.catalog.servers[name])))}
+    waits = [each.definition.server for each in waiting(*context.catalog.servers.values()).values()]
+    left = {name: waits.count(name) for name in entries if name in waits}
     return {"failed": failed, "written": written, "removed": removed, "waiting": left}
 
 

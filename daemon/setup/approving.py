@@ -91,7 +91,7 @@ class Approver(msgspec.Struct, frozen=True, kw_only=True):
         """Change the lock file and apply it. Returns whether it differs. Raises CannotApprove."""
         path = self.directory / LOCK
         async with self.writing:
-            work = partial(locking.changed, path, change, self.registry.catalog.value.config.lock)
+            work = partial(locking.changed, path, change)
             try:
                 with trio.fail_after(LOCK_SECONDS):
                     differs, lock = await trio.to_thread.run_sync(work, abandon_on_cancel=True)

@@ -11,6 +11,7 @@ import msgspec
 
 from daemon.catalog.forms import Change, form_of, parts_changed, steady
 from daemon.catalog.kinds import switch_of
+from daemon.config.config_files import read_lock
 from daemon.config.lock_file import MEMBERS, VERSION, Lock, LockedPackage, LockedServer, lock_in
 from daemon.documents.files import DocumentError, look, replace
 from daemon.model import Kind
@@ -122,16 +123,12 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
     change: Change = {}
 
 
-def drift(lock: Lock | None, now: ServersNow, *, are_all: bool) -> list[Drift]:
+def drift(lock: Lock, now: ServersNow, *, are_all: bool) -> Iterator[Drift]:
     """The differences between servers and the lock, including those of held definitions."""
-    locked = {} if lock is None else lock.servers
-    found = [Drift(server=name, what="gone") for name in locked if are_all and name not in now.servers]
+    yield from (Drift(server=name, what="gone") for name in lock.servers if are_all and name not in now.servers)
     for name in sorted(now.entries):
-        if (part := locked.get(name)) is None:
-            found.append(Drift(server=name, what="new"))
-        else:
-            found += _of_server(name, part, now)
-    return found
+        part = lock.servers.get(name)
+        yield from [Drift(server=name, what="new")] if part is None else _of_server(name, part, now)
 
 
 def _of_server(server: str, part: LockedServer, now: ServersNow) -> Iterator[Drift]:
@@ -176,12 +173,9 @@ def _lines(value: Any, depth: int) -> Iterable[str]:
     yield f"{'  ' * depth}}}"
 
 
-def changed(path: Path, change: Callable[[Content], None], present: Lock | None = None) -> tuple[bool, Lock]:
-    """Change a lock file, unless the `present` lock has a problem. Raises DocumentError.
-
-    Returns whether the file differs, and the lock that it now holds.
-    """
-    found = look(path)
+def changed(path: Path, change: Callable[[Content], None]) -> tuple[bool, Lock]:
+    """Change a lock file; whether it now differs, and the lock that it holds. Raises DocumentError."""
+    found, present = look(path), read_lock(path)
     before = written(empty()).encode() if found.content is None else found.content
     if problem := (present.problem if present else "") or lock_in(before).problem:
         raise DocumentError(f"{problem}. Repair it, or remove it; then `mcpd reload`")

@@ -12,7 +12,7 @@ from daemon.catalog.trust import FIRST, MAX_FORMS, HeldBecause, joined
 from daemon.config.lock_file import LOCK, Lock, LockedLine, LockedServer
 from daemon.facts import Approved, Configured, DefinitionsListed
 from daemon.model import Approval, Kind, Tool
-from tests.unit.catalog.samples import after, catalog_of, listed, prompts, tool
+from tests.unit.catalog.samples import after, catalog_of, listed, prompts, resources, tool
 
 LOG, OTHER_LOG = (tool("git", "log", description=text) for text in ("Shows commits.", "Deletes commits."))
 DIFF = tool("git", "diff", description="Shows changes.")
@@ -131,11 +131,13 @@ def test_with_a_lock_no_other_approval_counts_and_the_lock_is_an_author() -> Non
     ]
 
 
+def test_a_first_list_under_a_lock_is_held_if_the_lock_lacks_it_and_resources_never_are() -> None:
+    catalog = after(begun(), [locked(begun(), LOG), lists(DIFF, LOG), resources("git", "a://b")])
+    assert (offered(catalog), held_in(catalog)) == (["log"], {"diff": HeldBecause.NEW})
+    assert [*catalog.servers["git"].list_of(Kind.RESOURCE).definitions] == ["a://b"]
+
+
 def test_a_lock_for_another_command_of_the_server_approves_nothing() -> None:
     catalog = after(begun(), [lists(LOG)])
     catalog = after(catalog, [locked(catalog, LOG, identity="another command"), lists(LOG)])
     assert (offered(catalog), held_in(catalog)) == ([], {"log": HeldBecause.LOCK})
-    assert (
-        catalog.servers["git"].gate.problem
-        == "mcpd.lock has no entry for server git with its present configuration"
-    )

@@ -65,7 +65,7 @@ def differences(
 ) -> list[Drift]:
     lock = lock_in(written(content).encode())
     assert not lock.problem
-    return drift(lock, now(catalog, packages), are_all=True)
+    return [*drift(lock, now(catalog, packages), are_all=True)]
 
 
 # --- what is written --------------------------------------------------------------------------------------
@@ -196,9 +196,9 @@ def test_each_difference_is_found() -> None:
     ]
     lock = lock_in(written(content).encode())
     nothing = ServersNow({}, {}, {})
-    assert drift(lock, nothing, are_all=True) == [Drift(server="git", what="gone")]
-    assert drift(lock, nothing, are_all=False) == []
-    assert drift(None, now(catalog), are_all=True) == [Drift(server="git", what="new")]
+    assert [*drift(lock, nothing, are_all=True)] == [Drift(server="git", what="gone")]
+    assert [*drift(lock, nothing, are_all=False)] == []
+    assert [*drift(Lock(), now(catalog), are_all=True)] == [Drift(server="git", what="new")]
 
 
 def test_an_edited_entry_and_another_package_are_differences() -> None:
