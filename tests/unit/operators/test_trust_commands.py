@@ -230,6 +230,7 @@ async def test_an_approval_counts_for_a_form_that_differs_in_nothing_that_counts
         await here.lists(tool_of("time", "now", description="As of 2026-01-02."))
         await here.approve("time", approve=True)
         await here.lists(tool_of("time", "now", description="As of 2026-01-03."))
+        assert await here.waits("time") == []
         assert (await tool(here.context, ToolParams("now", "time")))["approved"] == {
             "by": "an operator",
             "at": AT,
