@@ -72,6 +72,7 @@ OPTIONAL: Mapping[str, str] = {
     "skills": "resources",
     "completion": "completions",
     "logging": "logging",
+    "tasks": "tasks",
 }
 """By prefix of a method, the capability needed, which a profile or a client's only server may lack."""
 
@@ -211,7 +212,11 @@ class Session:
     def _lacks(self, method: str) -> bool:
         if (wanted := OPTIONAL.get(method.partition("/")[0])) is None:
             return False
-        own = declared(self._connection).get(wanted)
+        said = declared(self._connection)
+        if wanted == "tasks":
+            extended = protocol.TASKS_EXTENSION in said.get("extensions", ())
+            return bool(self._connection.selection.only) and not (wanted in said or extended)
+        own = said.get(wanted)
         subscribes = method in {"resources/subscribe", "resources/unsubscribe"}
         return not isinstance(own, dict) or (subscribes and not own.get("subscribe"))
 

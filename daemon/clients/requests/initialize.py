@@ -49,7 +49,7 @@ CHANGING = frozenset({"tools", "prompts", "resources"})
 """Capabilities whose lists may always change: an operator or a new version may change any list."""
 
 
-def declared_to(selection: Selection, servers: Mapping[str, ServerEntry]) -> dict[str, object]:
+def declared_to(selection: Selection, servers: Mapping[str, ServerEntry]) -> dict[str, Any]:
     """The capabilities that the client's profile allows, or those of the only server that it has chosen."""
     ours = capabilities(prompts=selection.profile.prompts, resources=selection.profile.resources)
     single = _introduction(selection, servers)
@@ -197,7 +197,7 @@ def _introduction_to(connection: ClientConnection, *, modern: bool) -> dict[str,
     return introduction(connection.selection, view, servers, modern=modern)
 
 
-def declared(connection: ClientConnection) -> dict[str, object]:
+def declared(connection: ClientConnection) -> dict[str, Any]:
     """The capabilities declared to this client (`declared_to`)."""
     return declared_to(connection.selection, connection.context.catalog.value.servers)
 
