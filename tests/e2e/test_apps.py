@@ -2,20 +2,21 @@
 
 import sys
 from collections.abc import Iterator
+from contextlib import closing
+from itertools import product
 from typing import Any
 
 import pytest
 
 from tests.e2e.harness import Daemon, running, scripted, serving
-from tests.e2e.raw_http import RawHttp, listening, modern
-from tests.e2e.test_as_itself import ERAS, over_socket
+from tests.e2e.raw_http import listening
+from tests.e2e.test_as_itself import ERAS, Http, over_socket
 from tests.e2e.test_extensions import ask
 from tests.scripted_server import tool
 
 pytestmark = pytest.mark.e2e
 
 UI = "io.modelcontextprotocol/ui"
-CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 SHOWS_APPS = {UI: {"mimeTypes": ["text/html;profile=mcp-app"]}}
 
 SERVER = """
@@ -76,14 +77,14 @@ def test_two_servers_of_the_sdk_with_one_app_are_each_shown_in_their_own(
         )
 
 
-def test_each_client_behind_a_balancer_gets_the_tools_for_apps_as_it_declares_them() -> None:
+def test_each_request_gets_the_tools_for_apps_as_it_declares_them() -> None:
+    """Clients behind a balancer share a connection, and one client may declare others each time."""
     port, listen = listening()
     tools = [tool("seen"), tool("step", _meta={"ui": {"visibility": ["app"]}})]
-    config = {"mcpServers": {"a": scripted(tools=tools)}, "listen": listen}
-    with running(config) as daemon, RawHttp(port) as stream:
+    with running({"mcpServers": {"a": scripted(tools=tools)}, "listen": listen}) as daemon:
         daemon.ready()
-        for declared in ({}, {"extensions": SHOWS_APPS}, {}, {"extensions": SHOWS_APPS}):
-            meta: dict[str, Any] = {CAPABILITIES: declared}
-            stream.send(modern("tools/list", {"_meta": meta}, path="/mcp/default/full"))
-            listed = [each["name"] for each in stream.json()["result"]["tools"]]
-            assert listed == (["seen", "step"] if declared else ["seen"])
+        web = closing(Http("modern", port, "/mcp/default/full"))
+        with web as http, over_socket(daemon, "modern", surface="full") as socket:
+            for client, shown in product((http, socket), (None, SHOWS_APPS, None, SHOWS_APPS)):
+                listed = ask(client, "tools/list", extensions=shown)["result"]["tools"]
+                assert [each["name"] for each in listed] == (["seen", "step"] if shown else ["seen"])

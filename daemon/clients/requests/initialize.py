@@ -214,9 +214,8 @@ def accept_version(connection: ClientConnection, request_id: bytes, meta: Mappin
         connection.peer.refuse(request_id, *protocol.unsupported(version))
         return False
     connection.client.protocol = version
-    capabilities, known = meta.get(protocol.CAPABILITIES_KEY, NOTHING), connection.client.capabilities
-    # Behind a balancer, clients may share a connection.
-    if known is NOTHING or (not connection.client.principal.keeps and bytes(capabilities) != bytes(known)):
+    # A client may declare others with each request, and behind a balancer clients share a connection.
+    if (capabilities := meta.get(protocol.CAPABILITIES_KEY, NOTHING)) != connection.client.capabilities:
         _declare(connection, capabilities)
     info = meta.get(protocol.CLIENT_INFO_KEY)
     if info is None and connection.info and not connection.client.principal.keeps:
@@ -228,12 +227,13 @@ def accept_version(connection: ClientConnection, request_id: bytes, meta: Mappin
 
 
 def _declare(connection: ClientConnection, capabilities: Raw) -> None:
-    usable, dropped = bounded(capabilities)
-    connection.client.capabilities = usable.copy()
+    client, (usable, dropped) = connection.client, bounded(capabilities)
     if dropped:
-        # Without a session each request repeats it.
-        level = "WARNING" if connection.client.principal.keeps else "DEBUG"
+        # Each request repeats it.
+        level = "WARNING" if client.capabilities is NOTHING else "DEBUG"
         connection.client_log.log(level, "mcpd drops these of the client's capabilities: {}", dropped)
+    if usable != client.capabilities:
+        client.capabilities = usable.copy()
 
 
 def hello(connection: ClientConnection, wishes: dict[str, object]) -> None:
