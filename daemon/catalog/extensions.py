@@ -80,36 +80,29 @@ def is_unknown(notification: str) -> bool:
     return not known and not is_own and METHOD.fullmatch(notification) is not None
 
 
-def read_extensions(declaration: Raw) -> tuple[dict[str, Raw], str]:
-    """The usable extensions in a declaration, and a text that says which others are dropped and why."""
-    try:
-        members = protocol.decode_members(declaration)
-    except protocol.UNREADABLE:
-        return {}, "`extensions`, which is not an object"
-    kept: dict[str, Raw] = {}
-    dropped, size = [], 0
-    for name, own in members.items():
-        length = len(name.encode()) + len(own)
-        if size + length <= MAX_BYTES and bytes(own)[:1] == b"{":
-            kept[name], size = own, size + length
-        else:
-            dropped.append(name[:SHOWN])
-    if not dropped:
-        return kept, ""
-    more = f" and {len(dropped) - 1} more" if len(dropped) > 1 else ""
-    return kept, f"extension {dropped[0]!r}{more}: not an object, or over {MAX_BYTES} bytes of extensions"
-
-
 def bounded(capabilities: Raw, keeps: Callable[[str], bool] = lambda _name: True) -> tuple[Raw, str]:
     """The capabilities with the usable extensions that `keeps` accepts, and a text about the unusable ones."""
     raw = bytes(capabilities)
     members = protocol.decoded(protocol.decode_members, raw) if may_extend(raw) else None
     if members is None or "extensions" not in members:
         return capabilities, ""
-    usable, dropped = read_extensions(members["extensions"])
-    kept = {name: own for name, own in usable.items() if keeps(name)}
-    same = len(kept) == len(usable) and not dropped
-    return (capabilities if same else Raw(_encode({**members, "extensions": kept}))), dropped
+    declared = protocol.decoded(protocol.decode_members, members["extensions"])
+    kept: dict[str, Raw] = {}
+    dropped, size = [], 0
+    for name, own in (declared or {}).items():
+        length = len(name.encode()) + len(own)
+        if size + length > MAX_BYTES or bytes(own)[:1] != b"{":
+            dropped.append(name[:SHOWN])
+            continue
+        size += length
+        if keeps(name):
+            kept[name] = own
+    about = "" if declared is not None else "`extensions`, which is not an object"
+    if dropped:
+        more = f" and {len(dropped) - 1} more" if len(dropped) > 1 else ""
+        about = f"extension {dropped[0]!r}{more}: not an object, or over {MAX_BYTES} bytes of extensions"
+    same = declared is not None and len(kept) == len(declared)
+    return (capabilities if same else Raw(_encode({**members, "extensions": kept}))), about
 
 
 def carried(declared: Raw, *, alone: bool) -> bytes:

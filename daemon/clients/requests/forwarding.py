@@ -87,12 +87,8 @@ class ForwardedRequest(ClientCall, eq=False, kw_only=True):
 
     def code_of(self, error: CallError) -> int | None:
         """The JSON-RPC code for an error (`ClientCall.code_of`)."""
-        unknown = isinstance(error, UnknownResource | ResourceDisabled)
-        if (
-            unknown
-            and not self.request.modern
-            and self.method not in {protocol.GET_SKILL, protocol.READ_DIRECTORY}
-        ):
+        of_skill = self.method in {protocol.GET_SKILL, protocol.READ_DIRECTORY}
+        if isinstance(error, UnknownResource | ResourceDisabled) and not (self.request.modern or of_skill):
             return protocol.RESOURCE_NOT_FOUND
         wrong = (UnknownPrompt, PromptDisabled, UnknownResource, ResourceDisabled, errors.ToolHeld)
         return INVALID_PARAMS if isinstance(error, wrong) else INTERNAL_ERROR
