@@ -61,17 +61,12 @@ APPROVALS_PAGE = ConsolePage(
 def of_server(name: str, held: list[HeldDefinition], *, in_full: bool) -> Fragment:
     """The fragment of a server's held definitions; with `in_full`, of one definition and its difference."""
     rows = [
-        (
-            path_of(each.definition),
-            of_held(each.because, each.change),
-            _forms([each]),
-            [] if in_full else _brief(each),
-        )
+        (path_of(each.definition), of_held(each.because, each.change), _forms([each]), _brief(each))
         for each in held
     ]
-    facts = {"server": held[0].definition.server, "forms": _forms(held), "longest": LONGEST}
     members = members_differing(held[0]) if in_full else None
-    return part(name, "approvals_server", rows=rows, held=held[0], members=members, **facts)
+    facts = {"server": held[0].definition.server, "forms": _forms(held), "members": members}
+    return part(name, "approvals_server", rows=rows, held=held[0], longest=LONGEST, **facts)
 
 
 def _brief(held: HeldDefinition) -> list[tuple[str, str | None, str | None]]:
