@@ -41,8 +41,8 @@ class KnownList:
     definitions: Mapping[str, Definition] = attrs.field(factory=dict)
     """The definitions that are not held, in the server's order."""
     held: Mapping[str, HeldDefinition] = attrs.field(factory=dict, repr=False)
-    everything: Mapping[str, Definition] | None = attrs.field(default=None, eq=False, repr=False)
-    """All definitions in the server's order; None if none are held."""
+    all: Mapping[str, Definition] = attrs.field(factory=dict, eq=False, repr=False)
+    """All definitions in the server's order, including held ones; the same object if none are held."""
     listed: bool = True
     """Whether the server has listed; if not, only the problem is known."""
     quarantined: Mapping[str, str] = attrs.field(factory=dict)
@@ -64,11 +64,6 @@ class KnownList:
     at: float = attrs.field(default=0.0, eq=False)
     """When the list last changed, in epoch seconds; 0 if that was in an earlier run."""
 
-    @property
-    def all(self) -> Mapping[str, Definition]:
-        """All definitions in the server's order, including held ones."""
-        return self.definitions if self.everything is None else self.everything
-
     def split(
         self, listed: Mapping[str, Definition], held: Mapping[str, HeldDefinition], since: float
     ) -> KnownList:
@@ -80,7 +75,7 @@ class KnownList:
             self,
             definitions=offered,
             held=held,
-            everything=listed if held else None,
+            all=listed if held else offered,
             since=since_when(offered, before, self.since, since),
             renamed=renames(self.all, listed, self.renamed),
         )
@@ -108,15 +103,16 @@ def after_listing(
             held = before.held
             if not before.listed or listed is not before.all or gate.locked is not None:
                 held, gate = judged(gate, fact.kind, listed, fact.at)
-            plain = KnownList(
-                definitions=before.definitions,
+            plain = attrs.evolve(
+                before,
+                listed=True,
                 quarantined=quarantined,
                 hidden=looked.hidden,
                 completed=looked.completed,
+                problem="",
                 refusal=fact.refusal,
+                recalled=False,
                 declared=fact.declared,
-                since=before.since,
-                renamed=before.renamed,
                 at=fact.at or before.at,
             )
             after = plain.split(listed, held, since)

@@ -217,9 +217,7 @@ async def forward(
     )
     if context.operator is not None:
         context.operator.declare(given.capabilities)
-    if upstream.instances is None:
-        return Raw(await _ended(context, upstream, own, what))
-    async with own_instance(upstream.instances, given) as held:
+    async with own_instance(upstream, given) as held:
         result = await _ended(context, held.upstream, own, what)
         held.goes_on = ASKS in result
         return Raw(result)

@@ -31,7 +31,7 @@ from daemon.operators.base import (
     ServerOrAll,
 )
 from daemon.operators.news import difference
-from daemon.ports import Holder, Instances, Upstream
+from daemon.ports import Holder, Upstream
 from daemon.state.server_notes import NAME_BYTES
 from daemon.states import PASSED_THROUGH, WAITING, ServerState
 from daemon.upstreams.servers import InstancedServer
@@ -61,8 +61,11 @@ class Held(msgspec.Struct):
 
 
 @asynccontextmanager
-async def own_instance(instances: Instances, place: Whereabouts) -> AsyncIterator[Held]:
-    """The instance for the operator's directory, or one that ends with the command; raises `CallError`."""
+async def own_instance(upstream: Upstream, place: Whereabouts) -> AsyncIterator[Held]:
+    """The server, or the instance for the operator's directory, or one for the command; raises `CallError`."""
+    if (instances := upstream.instances) is None:
+        yield Held(upstream)
+        return
     workspace = OwnWorkspace()
     workspace.take_hello({key: getattr(place, key) for key in ("workspace", "directory")})
     await workspace.find()

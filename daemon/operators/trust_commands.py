@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,7 +17,7 @@ from daemon.kit.waiting import keep_latest
 from daemon.operators.base import Command, OperatorContext, Refused
 from daemon.operators.news import held_report, members_differing, waiting
 from daemon.operators.own_requests import known_server
-from daemon.operators.server_changes import Held, Whereabouts, check_listed, key_of, own_instance, unkept
+from daemon.operators.server_changes import Whereabouts, check_listed, key_of, own_instance, unkept
 from daemon.states import ServerState
 
 if TYPE_CHECKING:
@@ -141,9 +140,7 @@ LOCK = Command("lock", LockParams, lock)
 async def _listed_now(context: OperatorContext, params: LockParams, name: str) -> ServerEntry | str:
     with trio.move_on_after(params.seconds):
         try:
-            upstream, _ = known_server(context, name)
-            one = upstream.instances
-            async with nullcontext(Held(upstream)) if one is None else own_instance(one, params) as held:
+            async with own_instance(known_server(context, name)[0], params) as held:
                 actor = context.actors[held.upstream.name]
                 try:
                     problem = await actor.refresh()
