@@ -186,10 +186,6 @@ class ServerEntry:
         """The list of one kind; `UNKNOWN_LIST` before the server has listed."""
         return self.lists.get(kind, UNKNOWN_LIST)
 
-    def held(self, kind: Kind, name: str) -> HeldDefinition | None:
-        """The definition with this name, if it waits for approval; else None."""
-        return self.list_of(kind).held.get(name)
-
     @property
     def available(self) -> bool:
         """Whether the server's tools can be called now."""

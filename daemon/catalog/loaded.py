@@ -12,7 +12,7 @@ import attrs
 import msgspec
 
 from daemon.config.names import spellings
-from daemon.model import Kind, ToolKey
+from daemon.model import ToolKey
 
 if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
@@ -191,7 +191,7 @@ def judge_stored(
     elif entry.tools is None:
         # Until a list is known, its tools count.
         return VALID
-    elif entry.held(Kind.TOOL, tool) is not None:
+    elif tool in entry.tool_list.held:
         status, reason = _S.INVALID_HELD, f"{tool} of server {server} waits for an operator's approval"
     elif tool not in entry.tools:
         new = entry.tool_list.renamed.get(tool) or (was_renamed_to if was_renamed_to in entry.tools else None)

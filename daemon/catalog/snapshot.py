@@ -128,7 +128,7 @@ class Catalog:
     def held(self, key: ToolKey, kind: Kind = Kind.TOOL) -> HeldDefinition | None:
         """The definition with this key, if it waits for approval; else None."""
         entry = self.servers.get(key[0])
-        return None if entry is None else entry.held(kind, key[1])
+        return None if entry is None else entry.list_of(kind).held.get(key[1])
 
     def names_of(self, kind: Kind) -> Names:
         """The names of one kind; templates and resources share a table."""

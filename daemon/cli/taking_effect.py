@@ -67,11 +67,6 @@ class Effect(NamedTuple):
         """Whether the server is up, or will start when needed."""
         return self.seen is not None and self.seen["state"] in WELL
 
-    @property
-    def held(self) -> list[str]:
-        """The arguments of `mcpd approve` for the definitions that wait."""
-        return [] if self.seen is None else list(self.seen.get("held", ()))
-
 
 APPROVALS = "Changes that these servers make to their tools later wait for your approval (`mcpd approve`)."
 CONFINED = 'Servers run in a sandbox ("sandbox": "home"), which hides your keys and other secrets from them.'
@@ -266,6 +261,7 @@ def finish(
         note(after if options.keep else BACK)
         raise
     seen, why = effect.seen, visible(effect.problem, lines=True)
+    held = [] if seen is None else list(seen.get("held", ()))
     undone = options.or_undo and effect.asked and not effect.is_well
     if seen is not None and not effect.is_well:
         why, is_wrong = failure(name, seen)
@@ -281,13 +277,13 @@ def finish(
     if options.json:
         state, reason = (None, "") if seen is None else (seen["state"], seen["reason"])
         outcome = {"server": name, "state": state, "reason": reason or effect.problem, "tools": [*effect.tools]}
-        print(document({**outcome, "held": effect.held, "undone": undone}))
+        print(document({**outcome, "held": held, "undone": undone}))
     elif effect.is_well:
         if options.change != "up":  # It reports its servers itself.
             print(in_lines(name, effect))
             if "sandbox" not in (seen or {}) and re.search("sandbox|trust", path.read_text()):
                 note(f"the daemon ignores `sandbox` and `trust`: {OTHER_VERSION}")  # mcpd 0.1.0
-            _approve(options, name, effect.held)
+            _approve(options, name, held)
     elif not effect.asked:
         note(f"{name} was not tried: {why}. `mcpd start` starts a daemon", lines=True)
     else:
