@@ -20,7 +20,7 @@ from daemon.config.redaction import secrets_of
 from daemon.errors import CannotStart, RunError
 from daemon.host import paths
 from daemon.processes.children import MOST_PRINTED, Children
-from daemon.safety.redact import Redactor
+from daemon.safety.redact import SHORTEST, Redactor
 from daemon.secrets import keyring
 
 SECONDS = 10.0
@@ -56,7 +56,8 @@ def _judged(command: str, status: int | None, printed: bytearray, errors: bytear
     lines = [line.strip() for line in errors.decode(errors="replace").splitlines() if line.strip()]
     # Of a line without a beginning, nobody can tell a secret's rest from other words.
     last = f": {lines[-1]}" if lines and (len(lines) > 1 or len(errors) <= MOST_PRINTED) else ""
-    hide = Redactor((text, *map(str.strip, text.splitlines())))
+    # Words of the command, and of its error, are no secrets for being short lines, such as those of `yes`.
+    hide = Redactor((text, *(each for each in map(str.strip, text.splitlines()) if len(each) >= SHORTEST)))
     raise keyring.SecretTrouble(f"`{hide(command, SHOWN)}` {problem}{hide(last, SHOWN)}")
 
 
