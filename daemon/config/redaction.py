@@ -223,6 +223,7 @@ def _is_pronounceable(word: str) -> bool:
 _LIST = pattern(r"[\s,;|\"']+")
 _BETWEEN = pattern(r"[:=]")
 _PATH = pattern(r"(?:/[\w. -]+){2,}/?", re.ASCII)
+_BUNDLE = pattern(r"/mcpd/bundles/[a-z0-9_-]+-[0-9a-f]{12}(?=/|\Z)")
 _BASIC = pattern(r"(?i)basic\s+([A-Za-z0-9+/_-]+={0,2})\s*")
 _SCHEME = pattern(r"(?i)(?:basic|bearer|token)\s")
 
@@ -304,9 +305,7 @@ def _by_look(value: str) -> Iterator[tuple[str, bool]]:
     for item in _LIST.split(value):
         if not is_setting(item):
             yield from ((word, False) for word in (item, *_BETWEEN.split(item)) if not is_setting(word))
-    for part in value.split("/") if _PATH.fullmatch(value) else ():
-        if looks_random(part):
-            yield part, False
+    yield from ((part, False) for part in _random_parts(value))
     yield from _within(value, named=False)
 
 
@@ -343,7 +342,12 @@ def _around_workspaces(written: str) -> Iterator[str]:
 def _is_ordinary(value: str) -> bool:
     if value.lower() in _WORDS.ordinary:
         return True
-    return _PATH.fullmatch(value) is not None and not any(map(looks_random, value.split("/")))
+    return _PATH.fullmatch(value) is not None and not any(_random_parts(value))
+
+
+def _random_parts(value: str) -> Iterator[str]:
+    """The parts of a path that look like credentials; the hash in the name of an unpacked bundle is none."""
+    return filter(looks_random, _BUNDLE.sub("", value).split("/") if _PATH.fullmatch(value) else ())
 
 
 def _in_list(value: str) -> Iterator[str]:
