@@ -167,20 +167,22 @@ def _placed(
     """
     offered = [_parts(each) for each in offer.entry.get("args", [])]
     several = {f"${{input:{each.name}}}" for each in offer.inputs if each.multiple}
-    left, known, own, last = _joined(held), dict[str, list[list[str]]](), list[str](), list[str]()
-    options = {word.partition("=")[0] for word in held}
+    known, own, last, whole = dict[str, list[list[str]]](), list[str](), list[str](), _joined(held)
+    left, options = whole, {word.partition("=")[0] for word in held}
     for parts in filter(None, offered if former is None else map(_parts, former)):
-        its = _joined("[^\0]*".join(map(re.escape, INPUT.split(part)[::2])) for part in parts)
-        found = re.match(rf"((?:\0[^\0]*)*?)((?:{its}(?=\0|\Z)){'+' * (parts[-1] in several)})", left)
-        is_altered = not found and (several or parts[0].partition("=")[0] in options)
-        if INPUT.match(parts[0]) if former is None else is_altered:
+        its = _joined("[^\0]*".join(map(re.escape, INPUT.split(part)[::2])) for part in parts) + r"(?=\0|\Z)"
+        if former is None and INPUT.match(parts[0]):
             return held, None
-        if found or former is not None:
-            before, words = (each.split("\0")[1:] for each in (found.groups() if found else ("", "")))
-            own += before
-            last += [] if parts in offered else before
-            known.setdefault(str(parts), []).append([*(before if parts in offered else ()), *words])
-            left = left[found.end() :] if found else left
+        if former is None and not re.search(its, whole):
+            continue
+        found = re.match(rf"((?:\0[^\0]*)*?)((?:{its}){'+' * (parts[-1] in several)})", left)
+        if not found and (several or parts[0].partition("=")[0] in options):
+            return held, None
+        before, words = (each.split("\0")[1:] for each in (found.groups() if found else ("", "")))
+        own += before
+        last += [] if parts in offered else before
+        known.setdefault(str(parts), []).append([*(before if parts in offered else ()), *words])
+        left = left[found.end() :] if found else left
     args = [known[key].pop(0) if known.get(key := str(parts)) else [parts] for parts in offered]
     return [*chain.from_iterable(args), *last, *left.split("\0")[1:]], own + left.split("\0")[1:]
 

@@ -346,7 +346,7 @@ def _is_ordinary(value: str) -> bool:
 
 
 def _random_parts(value: str) -> Iterator[str]:
-    """The parts of a path that look like credentials; the hash in the name of an unpacked bundle is none."""
+    """The parts of a path that look like credentials, except the hash in the name of an unpacked bundle."""
     return filter(looks_random, _BUNDLE.sub("", value).split("/") if _PATH.fullmatch(value) else ())
 
 
