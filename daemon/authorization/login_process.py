@@ -116,12 +116,9 @@ class MachineLogin(login.SdkLogin):
                 return IdentityAssertionOAuthProvider(
                     *place, secret, issuer, self._id_jag, self._scope, self._method
                 )
-            case _ if auth.private_key is not None:
+            case _ if (key := auth.private_key) is not None:
                 signing = SignedJWTParameters(
-                    issuer=client_id,
-                    subject=client_id,
-                    signing_key=auth.private_key,
-                    signing_algorithm=_algorithm(auth.private_key),
+                    issuer=client_id, subject=client_id, signing_key=key, signing_algorithm=_algorithm(key)
                 )
                 return _ByKey(*place, signing.create_assertion_provider(), issuer=issuer)
             case _:

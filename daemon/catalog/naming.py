@@ -442,8 +442,6 @@ def _free(owners: Container[str], key: ToolKey, servers: Collection[str], spelli
 
 
 META = "_meta"
-UI = "ui"
-RESOURCE_URI = "resourceUri"
 FLAT = "ui/resourceUri"
 """The form of `_meta.ui.resourceUri` before 2026, which servers still write."""
 
@@ -454,9 +452,9 @@ def app_link(meta: object) -> AppLink:
     """A tool's app, and who may call the tool, from its decoded `_meta`; faulty members count as missing."""
     if not isinstance(meta, dict):
         return NO_APP
-    given = meta.get(UI)
+    given = meta.get("ui")
     ui = given if isinstance(given, dict) else {}
-    page, audience = ui.get(RESOURCE_URI, meta.get(FLAT)), ui.get("visibility")
+    page, audience = ui.get("resourceUri", meta.get(FLAT)), ui.get("visibility")
     page = page if isinstance(page, str) and is_page(page) else ""
     audience = audience if isinstance(audience, list) else ["model", "app"]
     return AppLink(page=page, for_models="model" in audience, for_apps="app" in audience)
@@ -464,7 +462,7 @@ def app_link(meta: object) -> AppLink:
 
 def with_own_page(meta: bytes, server: str) -> bytes:
     """A tool's raw `_meta`, in which the app's URI names the server."""
-    return with_uris(partial(mcpd_uri, server), (FLAT, f"{UI}.{RESOURCE_URI}"), meta)
+    return with_uris(partial(mcpd_uri, server), (FLAT, "ui.resourceUri"), meta)
 
 
 def skill_uri(server: str, own: str) -> str:

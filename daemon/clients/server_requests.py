@@ -145,9 +145,8 @@ def concerns_client(error: envelope.Buffer, others: Mapping[str, Raw]) -> bool:
 
 def needs_tasks(error: envelope.Buffer) -> bool:
     """Whether an error says that the call needs the tasks extension (SEP-2663)."""
-    return envelope.read_error(error)[0] == MISSING_CAPABILITY and protocol.TASKS_EXTENSION.encode() in bytes(
-        error
-    )
+    names_tasks = protocol.TASKS_EXTENSION.encode() in bytes(error)
+    return names_tasks and envelope.read_error(error)[0] == MISSING_CAPABILITY
 
 
 MAX_KNOWN = 64
