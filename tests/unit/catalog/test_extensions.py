@@ -46,9 +46,7 @@ def test_extensions_that_are_no_object_are_dropped(said: str) -> None:
     assert "not an object" in dropped
 
 
-@pytest.mark.parametrize(
-    "said", ["{}", "[]", "7", '{"extensions":{"a/b":{}}}', '["extensions"]', "{extensions"]
-)
+@pytest.mark.parametrize("said", ["{}", "7", '{"extensions":{"a/b":{}}}', '["extensions"]', "{extensions"])
 def test_what_has_no_bad_extension_stays_as_it_is(said: str) -> None:
     assert bounded(Raw(said.encode())) == (Raw(said.encode()), "")
 

@@ -323,12 +323,14 @@ async def client(stage: Stage, nursery: trio.Nursery, autojump_clock: MockClock)
 
 
 async def test_a_client_without_tasks_gets_the_result(stage: Stage, client: Client) -> None:
-    await begun(stage, client)
+    await begun(stage, client, _meta={"progressToken": "p"})
     get = await stage.alpha.wait_sent(2)
     assert method_of(get) == ("tasks/get", {"taskId": "theirs"})
     assert TASKS_EXTENSION in json.loads(get.call.envelope[CAPABILITIES_KEY])["extensions"]
     tell(stage, get, WORKING)
-    tell(stage, await stage.alpha.wait_sent(3), DONE)
+    get = await stage.alpha.wait_sent(3)
+    assert "server alpha works on a task for this call" in (await client.get())["params"]["message"]
+    tell(stage, get, DONE)
     assert (await client.get())["result"] == RESULT
 
 
