@@ -324,7 +324,7 @@ class Servers:
     async def apply(self, config: Config) -> Plan:
         """Apply a configuration as far as a running daemon can, one at a time; return the changes made.
 
-        Returns once removed servers have stopped; others may still be starting, and instances finishing calls.
+        Returns once idle removed servers have stopped; others may be starting, or finishing their calls.
         If cancelled midway, it leaves servers that only the daemon's stop ends.
         """
         old = self._config
@@ -426,6 +426,8 @@ class Servers:
             for upstream in upstreams:
                 if isinstance(upstream, InstancedServer):
                     upstream.instances.end_all(UNCONFIGURED)
+                elif upstream.in_flight:
+                    self._actors.retire(upstream, UNCONFIGURED, patient=True)
                 else:
                     nursery.start_soon(self._actors.remove, upstream.name, UNCONFIGURED)
 

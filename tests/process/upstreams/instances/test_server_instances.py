@@ -283,18 +283,20 @@ async def test_a_change_moves_clients_over_and_loses_no_call(
         assert [each for each in names(home) if "ending" in each] == []
 
 
-async def test_a_removed_server_finishes_the_calls_of_its_instances(
-    nursery: trio.Nursery, sockets: Path
+@pytest.mark.parametrize("entry", [OWN, SHARED], ids=["divided", "shared"])
+async def test_a_removed_server_finishes_its_calls(
+    nursery: trio.Nursery, sockets: Path, entry: dict[str, Any]
 ) -> None:
-    async with house(sockets, of(s=OWN, b=ECHO)) as home:
-        await known(home)
+    async with house(sockets, of(s=entry, b=ECHO)) as home:
+        if entry is not SHARED:
+            await known(home)
         client = await home.connect(nursery)
         pid = await text_of(client)
         await client.call("s", "sleep", {"seconds": 0.5}, request_id="long")
-        await until(lambda: instanced(home).in_flight == 1, lambda: "", seconds=PATIENCE)
+        await until(lambda: home.tree.upstreams["s"].in_flight == 1, lambda: "", seconds=PATIENCE)
         await home.reload(of(b=ECHO))
         assert list(home.tree.upstreams) == ["b"]
-        assert "content" in (await client.get())["result"]
+        assert not (await client.get())["result"].get("isError")
         await client.call("s", "pid")
         assert error_of(await client.get())["code"] == "UnknownCategory"
         await until(lambda: not is_alive(int(pid)), lambda: str(names(home)), seconds=PATIENCE)
