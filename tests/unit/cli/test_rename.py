@@ -9,8 +9,8 @@ import pytest
 from daemon.cli import implementation
 from daemon.config.parse import load, load_with_notes
 from daemon.documents.files import DocumentError
+from daemon.setup import settings
 from daemon.setup.locking import written
-from daemon.setup.settings import SettingsEdit
 from daemon.surfaces.table import SURFACES
 from tests.printing import err_of
 from tests.unit.cases import cases
@@ -159,11 +159,12 @@ def test_a_server_that_does_not_come_up_gets_its_name_and_what_it_keeps_back(
     assert [each.name for each in data.iterdir()] == ["tick"]
 
 
-def test_what_could_not_be_written_names_no_way_back(
-    config: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+def test_what_could_not_be_written_names_no_way_back_and_moves_nothing(
+    config: Path, data: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(_draft: object) -> None:
+    def refuse(_edits: object) -> None:
         raise DocumentError("somebody else wrote it")
 
-    monkeypatch.setattr(SettingsEdit, "write", refuse)
+    monkeypatch.setattr(settings, "write_all", refuse)
     assert "undo" not in err_of(capsys, told(config, "tick", "tock", "--no-reload"), 1)
+    assert [each.name for each in data.iterdir()] == ["tick"]
