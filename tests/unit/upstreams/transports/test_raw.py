@@ -100,13 +100,15 @@ async def test_calls_are_refused_while_the_server_does_not_read() -> None:
         assert (len(found.wire.to_peer), found.connection.in_flight) == (0, 0)
 
 
-async def test_calls_that_show_no_life_expire_and_progress_is_life(
+async def test_calls_that_show_no_life_expire_and_progress_is_life_and_a_call_of_a_task_is_spared(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     async with pair() as found:
-        silent, alive = Answer(), Answer()
+        silent, alive, spared = Answer(), Answer(), Answer()
+        spared.spared_until = trio.current_time() + 60.0
         found.connection.call(tool_call(), silent)
         found.connection.call(tool_call(wants_progress=True), alive)
+        found.connection.call(tool_call(), spared)
         await trio.sleep(2)
         await found.says(b'{"method":"notifications/progress","params":{"progressToken":2,"progress":1}}')
         assert len(alive.progress) == 1
@@ -114,6 +116,7 @@ async def test_calls_that_show_no_life_expire_and_progress_is_life(
         assert list(found.connection.expire(idle=3.0, total=100.0)) == [(1, silent)]
         assert found.last["method"] == "notifications/cancelled"
         assert list(found.connection.expire(idle=3.0, total=4.0)) == [(2, alive)]
+        assert list(found.connection.expire(idle=0.0, total=0.0)) == [(3, spared)]
 
 
 async def test_the_owner_knows_of_the_loss_before_those_who_wait_and_what_the_server_asked_is_over() -> None:
