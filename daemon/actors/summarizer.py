@@ -160,7 +160,7 @@ class Summarizer:
         if fault.retry_after is not None:
             wait = max(fault.retry_after, BACKOFF_BASE)
         level = "WARNING" if self._failures == 1 else "INFO"
-        logger.log(level, "no summaries for now: {}; asked again in {:.0f} s", fault, wait)
+        logger.log(level, "no summaries for now: {}; mcpd asks again in {:.0f} s", fault, wait)
         self._tally.last_error = str(fault)
         return wait
 

@@ -392,7 +392,7 @@ class Audit:
         finally:
             self._busy_since = None
         if self.problem:
-            logger.info("the audit is written again")
+            logger.info("mcpd writes the audit again")
             self.problem = ""
         if sync:
             self._synced_at = now

@@ -136,7 +136,7 @@ def _misfit(chain: CheckedChain, record: StoredRecord | None, ends: float) -> st
     if record is None:
         return "not a record of the audit"
     if record.at.timestamp() >= ends:
-        return "later than the day of its file, which was renamed"
+        return "later than the day of its file: the file was renamed"
     if chain.last and record.seq != chain.last + 1:
         return f"record {record.seq} follows record {chain.last}: records were removed, added or moved"
     if chain.last and record.prev != chain.digest:

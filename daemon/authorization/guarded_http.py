@@ -150,7 +150,7 @@ def _refuse_forbidden(host: str, addresses: list[str], *, local: bool) -> None:
     for each in addresses:
         address = numeric(each) or ip_address(each.partition("%")[0])
         if any(address in network for network in FORBIDDEN):
-            raise UnsafeAddress(f"{host} leads to {each}, where no authorization server can be")
+            raise UnsafeAddress(f"{host} leads to {each}: no authorization server can be there")
         if address.is_loopback and not local:
             raise UnsafeAddress(f"{host} leads to this machine: a remote server must not name it")
 

@@ -372,9 +372,7 @@ class LoginFlow(SdkLogin):
                 validate_resource_url=self._match_resource,
             )
         except ValueError:
-            raise NoLogin(
-                "metadataUrl must be an https url with a path, at which the client's metadata is"
-            ) from None
+            raise NoLogin("metadataUrl must be the https url of the client's metadata, with a path") from None
 
     def _failed(self, error: OAuthFlowError) -> NoLogin:
         server, issuer, last = self._server, self._issuer, answered(self._last)
@@ -393,7 +391,7 @@ class LoginFlow(SdkLogin):
             )
         elif self._asked:
             why = (
-                "another authorization server answered than the one that mcpd asked: mcpd sent no code to"
+                "the answer is from another authorization server than mcpd asked: mcpd sent no code to"
                 " either. Find out who runs them, then begin again"
             )
         elif self._unwell is not None:
@@ -420,7 +418,7 @@ class LoginFlow(SdkLogin):
             raise Respelt
         challenges = metadata.code_challenge_methods_supported
         if challenges is not None and "S256" not in challenges:
-            raise NoLogin(f"{metadata.issuer} does not offer PKCE with S256, without which codes can be stolen")
+            raise NoLogin(f"{metadata.issuer} does not offer PKCE with S256: without PKCE, codes can be stolen")
         methods = metadata.token_endpoint_auth_methods_supported
         with_secret = next((each for each in SECRET_METHODS if each in (methods or SECRET_METHODS)), None)
         wanted = context.client_metadata

@@ -97,7 +97,7 @@ class Redirect:
             return
         match self.take(parts[1]):
             case Outcome.OTHER_LOGIN:
-                self._refuse("it answers another login, so the link that was opened is not the newest")
+                self._refuse("it answers another login: an older link was opened")
             case Outcome.GARBAGE:
                 self._refuse("there is no answer in it")
 

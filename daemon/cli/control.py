@@ -237,9 +237,7 @@ def ask(
                 "See its log, then try again.",
             ) from None
         except ValueError as error:
-            raise DaemonUnreachable(
-                f"what listens on {path} is not mcpd's control socket ({error})", OTHER_SOCKET
-            ) from None
+            raise DaemonUnreachable(f"{path} is not mcpd's control socket ({error})", OTHER_SOCKET) from None
     return _result(answer, method, path)
 
 
@@ -340,11 +338,11 @@ def _result(answer: Message, method: str, path: str) -> Message:
             # The daemon's text lists its commands, without reason and remedy.
             message = f"the daemon does not know `{method}`: {OTHER_VERSION}"
         elif code == _INVALID_PARAMS and _DECODER in message:
-            message = f"the daemon takes no such `{method}` ({message}): {OTHER_VERSION}"
+            message = f"the daemon does not accept this `{method}` ({message}): {OTHER_VERSION}"
         raise RemoteFault(code, message, error.get("data"))
     result = answer.get("result")
     if not isinstance(result, dict):
-        raise DaemonUnreachable(f"what listens on {path} is not mcpd's control socket", OTHER_SOCKET)
+        raise DaemonUnreachable(f"{path} is not mcpd's control socket", OTHER_SOCKET)
     return result
 
 

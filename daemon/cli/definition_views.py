@@ -114,7 +114,7 @@ def _argument_table(arguments: list[Argument], screen: Screen) -> Table:
 
 def _example(answer: ToolReport) -> str:
     call = example_call(answer)
-    return f"example\n  {call}" if call else "No example: none was found that fits its schema."
+    return f"example\n  {call}" if call else "No example: mcpd found none that fits the schema."
 
 
 LISTED = 40  # definitions in a list: a screen of them

@@ -112,7 +112,7 @@ def _daemon(control: Path, environ: Mapping[str, str], seconds: float) -> tuple[
         # Without the advice, which names options that doctor lacks.
         return None, error.problem if os.path.lexists(control) else ""
     except (RemoteFault, KeyError, TypeError, ValueError) as error:
-        return None, f"what listens on {control} does not answer like a daemon of this version: {error}"
+        return None, f"{control} does not answer like a daemon of this version: {error}"
 
 
 def is_daemon(words: Sequence[str]) -> bool:

@@ -101,7 +101,7 @@ def _to_know(server: PlannedServer) -> Iterator[str]:
     if server.beside:
         yield f"{name}: another server than {server.beside}: its version, its arguments or its tokens differ"
     if _is_off(server) and not server.missing:
-        yield f"{name}: switched off in every client that has it, so here, too"
+        yield f"{name}: switched off in every client that has it, so also in mcpd"
     if "workspaces" in server.entry:
         titles = ", ".join(dict.fromkeys(origin.program.title for origin in server.origins))
         where = ", ".join(dict.fromkeys(each.place.trail[1] for each in server.origins if each.is_local))

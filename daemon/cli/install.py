@@ -152,7 +152,7 @@ def _uninstalled(program: ClientProgram, change: file_plans.FileChange) -> str:
         return f"{path} is gone, as before" if change.after is None else f"{path} is as it was, byte for byte"
     if change.before is None:
         return f"{path} was deleted by someone else, and stays deleted"
-    parts = [f"mcpd is out of {path}, which has been edited since: that stays"]
+    parts = [f"mcpd is out of {path}; later edits of the file stay"]
     if change.new.back:
         parts.append(f"{', '.join(change.new.back)} put back")
     if change.new.kept:
@@ -231,8 +231,7 @@ def install(options: argparse.Namespace) -> int:
         for program in absent:
             places = ", ".join(dict.fromkeys(str(place.path) for place in program.places(machine)))
             note(
-                f"{program.title} is not installed here: there is none of {places}. Start it once, then"
-                " try again"
+                f"{program.title} is not installed here: none of {places} exists. Start it once, then try again"
             )
         return EX_FAULT
     installing = Installing(machine, _wanted(options), _known(), options.scope or "user")
@@ -427,7 +426,7 @@ def purge(options: argparse.Namespace) -> int:
     for each in made:
         with suppress(OSError):
             each.rmdir()
-    print("The rest is deleted." if status else "Deleted. What is left of mcpd is its program.")
+    print("The rest is deleted." if status else "Deleted. Only mcpd's program is left.")
     return status
 
 

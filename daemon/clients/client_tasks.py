@@ -91,7 +91,7 @@ class Task:
 
 @attrs.define(eq=False, kw_only=True)
 class RequestedTask(Task):
-    """A task that its client has requested, and whose changes the client is notified of (MCP 2025-11-25)."""
+    """A task requested by its client, which mcpd notifies of the task's changes (MCP 2025-11-25)."""
 
     notifier: ConnectedClient
     """The connection of the session that last asked about the task."""

@@ -30,7 +30,7 @@ from daemon.wire.requests import Peer, PeerRequest
 ENDED = "the script has ended"  # why a server's call is cancelled
 
 CHANGED = (
-    "{} has changed since this session was shown it; nothing was sent. End the script, look at it again"
+    "{} has changed since this session saw it; nothing was sent. End the script, look at it again"
     " (describe_tools), and call it in another script, with arguments that fit."
 )
 """Replaces the text of ToolChanged, which refers to a definition that a script does not get."""

@@ -193,7 +193,7 @@ def _fault_of_place(real: str, *, is_directory: bool) -> str:
     if real == "/":
         return "is the root of the file system, which cannot be a workspace"
     if not os.access(real, os.X_OK):
-        return "cannot be entered by the user that mcpd runs as"
+        return "cannot be entered by mcpd's user"
     return "" if paths.is_utf8(real) else "is not UTF-8"
 
 

@@ -357,7 +357,7 @@ _WORKSPACE_ELSEWHERE = (
 
 _NOT_VARIABLES = {
     **dict.fromkeys(_WORKSPACES, _WORKSPACE_ELSEWHERE),
-    "workspaceFolderBasename": "only the whole directory that a client works in is known: write ${workspace}",
+    "workspaceFolderBasename": "mcpd knows only the client's whole directory: write ${workspace}",
 }
 
 _OTHER_NAMES = {"userHome": "HOME"}

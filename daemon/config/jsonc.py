@@ -287,7 +287,7 @@ _SPACE = pattern(r"\s*")
 
 
 class JsonMember(NamedTuple):
-    """The places of a member or item in a text: its start, that of its value, and its end."""
+    """The places of a member or item in a text: its start, its value's start, and its end."""
 
     key: str | int
     start: int

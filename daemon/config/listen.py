@@ -267,7 +267,7 @@ def http_problems(http: HttpListen, profiles: Collection[str]) -> Problems:
             yield f"{here}.name", f"{quoted(token.name)} occurs twice: give each token its own name"
         same = next((each.name for each in earlier if token.value == each.value), None)
         if same is not None:
-            yield f"{here}.value", f"this is the value of {quoted(same)}, too: nobody could tell them apart"
+            yield f"{here}.value", f"{quoted(same)} has the same value: nobody could tell the two apart"
 
 
 def http_lacks(http: HttpListen) -> Problems:

@@ -334,7 +334,7 @@ def _move_section(normal: Normalized, key: str) -> None:
             found, trail = found["servers"], below(trail, "servers")
         elif not all(isinstance(entry, dict) for entry in found.values()):
             del normal.sections[key]  # Gemini CLI's: which servers it uses
-            normal.note(trail, 'ignored: in mcpd, write "enabled": false for a server that is not to be used')
+            normal.note(trail, 'ignored: in mcpd, write "enabled": false to switch a server off')
             return
     ours = normal.sections.get(SERVERS, {})
     if not isinstance(found, dict) or not isinstance(ours, dict):

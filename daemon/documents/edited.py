@@ -87,7 +87,7 @@ class EditedText(ABC):
 
     def rename(self, trail: Trail, key: str) -> None:
         """Rename a member's key in place, with its comments. Raises DocumentError."""
-        raise self.refusal(trail, f"mcpd renames keys in JSON only, so not to '{key}' here")
+        raise self.refusal(trail, f"mcpd renames keys in JSON only: rename this one to '{key}' by hand")
 
     @abstractmethod
     def decode(self, text: str) -> object:

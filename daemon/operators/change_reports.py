@@ -182,7 +182,7 @@ class TokenReport(TypedDict):
 
 
 class TokensReport(TypedDict):
-    """The tokens; `value` is that of a new or requested token."""
+    """The tokens, with the `value` of a new or requested one."""
 
     value: str | None
     tokens: list[TokenReport]

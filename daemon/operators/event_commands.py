@@ -225,7 +225,7 @@ def condensed(events: Iterable[Event]) -> list[Event]:
 
 
 def _joined(event: Event, shown: dict[int, Event], row: list[int]) -> Event:
-    """The failure, counting the similar one before it, whose row of places it removes from `shown`."""
+    """The failure, counted together with the similar one before it; removes the latter's row from `shown`."""
     served = event.details.get("seconds", 0.0)
     is_retry = isinstance(served, (int, float)) and served < SHORT
     if not row or not is_retry or _form(shown[row[0]]) != _form(event):

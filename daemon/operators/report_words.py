@@ -58,7 +58,7 @@ RISKS = (
 NAMED = 10
 """Most profiles in a log line; `mcpd status --json` shows all."""
 
-_FITTING = {"auto": "what fits each client (auto)"}
+_FITTING = {"auto": "the surface that fits each client (auto)"}
 """Surfaces that texts name by a longer phrase."""
 
 

@@ -37,7 +37,7 @@ _WORDS: Mapping[Grounds, str] = {
     Grounds.DEFERRED_LOADING: "the profile sets it with deferredLoading",
     Grounds.NAMED_SERVERS: "asked for with --server or in the URL",
     Grounds.PROFILE: "the profile names it",
-    Grounds.UNKNOWN_CLIENT: "nothing is known of this client ({client})",
+    Grounds.UNKNOWN_CLIENT: "mcpd knows nothing of this client ({client})",
     Grounds.SILENT_CLIENT: "the client has not given its name",
     Grounds.OLDER_CLIENT: "{client} is older than {since}, the first that searches tools itself",
     Grounds.UNREADABLE_VERSION: "{client} may be older than {since}, the first that searches tools itself",
@@ -462,7 +462,7 @@ def _fitting(context: OperatorContext, session: NamedSession, pattern: str) -> M
     if not found:
         known = choices([_name(key) for key in asked], pattern) if asked else "It asks about none."
         raise InvalidArguments(
-            f"{quoted(pattern)} is no tool for which session {session.name} asks its user (profile"
+            f"session {session.name} does not ask its user about {quoted(pattern)} (profile"
             f" {', '.join(profiles)}). {known}"
         )
     if len(found) > MAX_GRANTS:

@@ -204,7 +204,7 @@ class _LearnedPaths:
             yield f"it {verb} {self._shown(path)}, which is secret: add {key} yourself to allow that"
         odd = [each for each in (*self._readable, *self._writable) if not _is_plain(each)]
         for path in odd[:MAX_NOTES]:
-            yield f"it used {self._shown(path)}, whose name no entry can hold: not opened"
+            yield f"it used {self._shown(path)}: not opened, since no entry can hold this name"
         for path, use in list(self._unfit.items())[:MAX_NOTES]:
             if Use.CONNECT in use:
                 yield f"it connected to the socket {self._shown(path)}: add allowRead yourself to allow that"

@@ -251,7 +251,7 @@ class Listening:
         while True:
             while self._access.store is None:
                 await self._access.moved.park()
-            why = "nothing is heard on the connection that listens"
+            why = "the listening connection is silent"
             try:
                 await self._follow(await self._connected(self._listen))
             except StoreFault as fault:

@@ -194,7 +194,7 @@ class Reader:
         for row in listed:
             tool, fault = _tool(server, row["raw"])
             if tool is not None and tool.name in known:
-                fault = f"its contents say that it is {tool.name}, which is there already"
+                fault = f"its contents say that it is {tool.name}, and that tool exists already"
             elif tool is not None:
                 known[tool.name] = row, tool
                 continue

@@ -202,7 +202,7 @@ def refuse_changed(view: View, tool: Tool, name: str, description: str) -> None:
     if seen in {None, tool.schema_hash}:
         return
     raise errors.ToolChanged(
-        f"{answers.quoted(name)} has changed since you were shown it; nothing was sent. error.definition has"
+        f"{answers.quoted(name)} has changed since you saw it; nothing was sent. error.definition has"
         " its present definition: call it again, with arguments that fit this definition.",
         key=key,
         tool=answers.cut(name, answers.MAX_QUOTED),

@@ -271,8 +271,8 @@ def _describe_run(view: View) -> str:
     limits = view.profile.script_limits
     return (
         "Run a Python script that calls tools: `await call('server/tool', {'argument': value})` gives a tool's"
-        " result as data; `await asyncio.gather(...)` calls side by side. The last expression's value is the"
-        " answer, with what is printed: return only what you need. A failed call raises ToolError (code, text)."
+        " result as data; `await asyncio.gather(...)` calls side by side. The answer is the last expression's"
+        " value and the printed text: return only what you need. A failed call raises ToolError (code, text)."
         " `json`, `re` and `asyncio.gather` are there; no files, network, sleep or classes that inherit."
         f" {DESCRIBE} shows a tool's arguments and result as Python."
         f" At most {limits.seconds:g} s and {limits.calls} calls."

@@ -198,7 +198,7 @@ def refusal(
     *,
     several: bool = False,
 ) -> InvalidArguments:
-    """The error about arguments of which no reading fits, or of which `several` do; `example` makes a call."""
+    """The error about arguments if no reading of them fits, or `several` do; `example` makes a call."""
     schema = {} if validator is None else validator.schema
     errors = validator.errors(literal) if validator is not None and isinstance(literal, dict) else []
     faults = [_fault("$", "this can be read in more than one way")] if several else []
@@ -252,7 +252,7 @@ def _faults_of_options(
     meant = [option for option, names in zip(options, types, strict=True) if not names]
     if not meant:
         expected = ", ".join(dict.fromkeys(name for names in types for name in names))
-        yield _fault(_path(error.instance_path), f"this is not of any of the types {expected}")
+        yield _fault(_path(error.instance_path), f"this has none of the types {expected}")
     elif len(meant) == 1:
         for inner in meant[0]:
             yield from _faults_of(inner, schema)

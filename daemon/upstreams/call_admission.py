@@ -445,7 +445,7 @@ class Admission:
         line.join(place)
         place.call.in_line = True
         if crowded_out is not None:
-            text = f"your call had to leave the full queue, where you had most calls. Server {self.server} {{}}"
+            text = f"your call had to leave the full queue: most calls were yours. Server {self.server} {{}}"
             crowded_out.admitted.was_not_sent(self._overloaded(text, crowded_out.client))
 
     def _advance(self) -> None:

@@ -126,7 +126,7 @@ def unusable(kind: Kind, quarantined: Mapping[str, str]) -> Reason:
     """Why nothing from a list is offered if all of it is faulty."""
     name, fault = next(iter(quarantined.items()))
     number = f"{len(quarantined)} {kind}{'s' if len(quarantined) > 1 else ''}"
-    text = f"it lists {number}, of which none can be used; {name}: {fault}"
+    text = f"it lists {number}, but none can be used; {name}: {fault}"
     return Reason(text, Cause.TOOLS_UNUSABLE, {"count": len(quarantined), "tool": name, "error": fault})
 
 

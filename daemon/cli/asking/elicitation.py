@@ -189,7 +189,7 @@ def _url(server: str, message: str, url: object, person: Terminal, browse: Calla
     parts = _page(url)
     if parts is None:
         person.say(f"{visible(server)} asks: {_message(server, message)}")
-        person.say(f"  Declined: {visible(str(url)[:MAX_TEXT])} is not an address of a page on the web.")
+        person.say(f"  Declined: {visible(str(url)[:MAX_TEXT])} is not the address of a web page.")
         raise Declined
     host = parts.hostname or ""
     person.say(f"{person.loud(visible(server))} asks you to open a page: {_message(server, message)}")

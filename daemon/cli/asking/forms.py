@@ -75,7 +75,7 @@ def _kind(member: Message, named: str) -> tuple[str, tuple[Choice, ...]]:
         items = member.get("items")
         found = _choices_of(items, named) if isinstance(items, dict) else None
         if not found:
-            raise Unaskable(f"{named} is a list of things other than choices")
+            raise Unaskable(f"{named} is a list, but not of choices")
         return "choices", found
     if (kind is None or kind == "string") and (found := _choices_of(member, named)) is not None:
         return "choice", found

@@ -263,8 +263,8 @@ def find_resource(view: View, uri: str, links: Mapping[str, str]) -> ToolKey:
             raise ResourceDisabled(text, uri=uri, server=server)
     refuse_held_uri(view, uri)
     text = (
-        f"no server has the resource {uri[:MAX_SHOWN]!r}. resources/list and resources/templates/list have all"
-        " that are listed; mcpd://SERVER/ with a percent-encoded URI behind it asks one server for any."
+        f"no server has the resource {uri[:MAX_SHOWN]!r}. resources/list and resources/templates/list name"
+        " all listed ones; mcpd://SERVER/URI, percent-encoded, asks one server for an unlisted one."
     )
     raise UnknownResource(text, uri=uri)
 

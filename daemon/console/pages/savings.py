@@ -120,7 +120,7 @@ _NAMES = ("loads", "load_hits", "load_misses", "invalidations", "extra_round_tri
 def _tokens(chart: NewChart, counts: Counts) -> Markup:
     if SPARED not in counts:
         net = Quantity(name="not sent", values=counts["tokensNotSent"])
-        return bars(chart(title="Tokens that models were spared", series=(net,)))
+        return bars(chart(title="Tokens saved for models", series=(net,)))
     pairs = [*zip(counts[SPARED], counts[INSTEAD], strict=True)]
     shown = Quantity(name="shown when asked for", values=[instead for _spared, instead in pairs])
     spared = Quantity(

@@ -212,7 +212,7 @@ def _value(place: ClientPlace) -> object:
 def read_entry(origin: Origin, written: object, machine: Machine) -> FoundServer | str | None:
     """Convert a client's entry to mcpd's keys, or say why it cannot be imported; None for mcpd's own entry."""
     if not isinstance(written, dict):
-        return f"is not written as {origin.program.title} writes servers: it is not an object"
+        return f"is not a server in the form of {origin.program.title}: it is not an object"
     shape = origin.place.shape
     try:
         read = shape.read({key: in_our_words(value, key, shape.refers) for key, value in written.items()})
@@ -228,7 +228,7 @@ def read_entry(origin: Origin, written: object, machine: Machine) -> FoundServer
             entry = machine.published(origin.name, entry)
     except (AttributeError, TypeError, ValueError):
         # Values of other types than documented; which they are, the client itself says best.
-        return f"is not written as {origin.program.title} writes servers"
+        return f"is not a server in the form of {origin.program.title}"
     entry = asked_as_variables(entry)
     command, args = entry.get("command"), entry.get("args", [])
     if why := refused(origin.name, entry, machine):

@@ -35,7 +35,7 @@ def own_command(called: str) -> str:
         return str(named.absolute())
     found = str(beside) if beside.is_file() else shutil.which(OWN_NAME)
     if found is None:
-        raise NoProgram("there is no program `mcpd` beside this interpreter or on PATH: install mcpd first")
+        raise NoProgram("there is no program `mcpd` next to this interpreter or on PATH: install mcpd first")
     return str(Path(found).absolute())
 
 

@@ -210,6 +210,6 @@ def test_a_directory_that_must_not_be_entered_is_no_workspace(tmp_path: Path) ->
     finally:
         tmp_path.chmod(0o700)
     assert looked.stdout.startswith("(None, ")
-    assert "cannot be entered by the user that mcpd runs as" in looked.stdout or (
+    assert "cannot be entered by mcpd's user" in looked.stdout or (
         "cannot be read: Permission denied" in looked.stdout
     )

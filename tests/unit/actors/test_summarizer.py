@@ -220,7 +220,7 @@ async def test_where_somebody_has_to_do_something_it_is_tried_rarely(said: list[
     state = await scene.for_seconds(6 * LASTING)
     assert state.asked == 6
     # Once is enough: a log that repeats itself for weeks hides what is new.
-    assert said == ["no summaries for now: HTTP 401: another key; asked again in 600 s"]
+    assert said == ["no summaries for now: HTTP 401: another key; mcpd asks again in 600 s"]
 
 
 async def test_a_slow_model_is_asked_for_less_and_then_for_more_again() -> None:

@@ -181,7 +181,7 @@ def test_a_file_renamed_to_an_earlier_day_is_found(tmp_path: Path) -> None:
     """Otherwise `--since` would not look into it."""
     written(tmp_path, {"2026-11-26.jsonl": LINES})
     ((chain,), _others) = verify(tmp_path, [HEAD])
-    assert chain.faults[0].endswith("line 1: later than the day of its file, which was renamed")
+    assert chain.faults[0].endswith("line 1: later than the day of its file: the file was renamed")
 
 
 def test_only_the_first_faults_are_kept() -> None:

@@ -225,7 +225,7 @@ def test_what_was_edited_since_stays_and_it_is_said_what_was_put_back(here: Mach
     assert main(["claude-code"]) == 0
 
     out, _ = capsys.readouterr()
-    assert "edited since: that stays; notion, brave-search" in out
+    assert "later edits of the file stay; notion, brave-search" in out
     assert "time not put back" in out
     backup = Path(out.strip().rpartition(" ")[2].replace("~", str(here.home)))
     assert "uvx" in json.loads(backup.read_text())["mcpServers"]["time"]["command"]

@@ -35,4 +35,4 @@ def test_the_switches_are_told_by_profile_and_not_without_end() -> None:
     many = {f"p{number}": "load" for number in range(NAMED + 2)}
     assert switches(lazy=True, surfaces=many).endswith("p9 shows load, 2 more")
     # A profile that names no surface has the one that fits; the words know it without loading the model.
-    assert "what fits each client" in switches(lazy=True, surfaces={"default": DEFAULT_SURFACE})
+    assert "the surface that fits each client" in switches(lazy=True, surfaces={"default": DEFAULT_SURFACE})

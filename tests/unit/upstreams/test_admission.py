@@ -203,7 +203,7 @@ def test_in_a_flood_of_one_client_anothers_call_is_in_the_next_round() -> None:
     scene.call("mine", 2)
     (error,) = flood[127].ended
     assert isinstance(error, Overloaded)
-    assert "your call had to leave the full queue, where you had most calls" in str(error)
+    assert "your call had to leave the full queue: most calls were yours" in str(error)
     assert "The call was not sent; try again in about" in str(error)
     for number in range(2):
         scene.server.answer(f"flood{number}")

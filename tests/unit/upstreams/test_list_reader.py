@@ -33,7 +33,7 @@ async def test_a_server_without_tools_is_well_if_it_is_good_for_something_else(
 async def test_a_list_of_which_nothing_can_be_used_says_why() -> None:
     scene = Lists()
     scene.connection.members = {"inputSchema": 5}
-    text = "it lists 1 tool, of which none can be used; echo: its inputSchema is not an object"
+    text = "it lists 1 tool, but none can be used; echo: its inputSchema is not an object"
     data: dict[str, str | int | float] = {
         "count": 1,
         "tool": "echo",

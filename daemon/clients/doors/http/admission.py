@@ -262,7 +262,7 @@ class HttpAdmission:
         self._refused(head, reason, f"{what}, which is not in {key}")
         return Refusal(
             HTTPStatus.FORBIDDEN,
-            f"this {reason} is not allowed: {key} in mcpd's configuration names those that are\n",
+            f"this {reason} is not allowed: {key} in mcpd's configuration names the allowed ones\n",
         )
 
     def _unauthorized(self, delay: float) -> Refusal:

@@ -300,10 +300,10 @@ def key_of_opening(head: Head) -> str:
     """The key in a WebSocket's opening handshake (RFC 6455, 4.2.1). Raises Refusal."""
     headers = head.headers
     if head.method != "GET" or headers.get("upgrade", "").lower() != "websocket":
-        text = "a WebSocket is opened here: GET with Upgrade: websocket\n"
+        text = "this address opens WebSockets only: send GET with Upgrade: websocket\n"
         raise Refusal(HTTPStatus.UPGRADE_REQUIRED, text, headers={"upgrade": "websocket"})
     if headers.get("sec-websocket-version") != "13":
-        text = "this is not the version of WebSockets that is served: Sec-WebSocket-Version must be 13\n"
+        text = "mcpd serves another version of WebSockets: Sec-WebSocket-Version must be 13\n"
         raise Refusal(HTTPStatus.UPGRADE_REQUIRED, text, headers={"sec-websocket-version": "13"})
     key = headers.get("sec-websocket-key", "")
     if "upgrade" not in options(headers.get("connection", "")) or not _KEY.fullmatch(key):

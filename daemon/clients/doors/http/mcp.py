@@ -54,7 +54,7 @@ def fault_of(headers: Mapping[str, str], method: str, params: Raw | None) -> tup
         return envelope.INVALID_PARAMS, f"Invalid params: {error}"
     for header, expected in ((VERSION_HEADER, version), (METHOD_HEADER, method)):
         if headers.get(header) != expected:
-            return HEADER_MISMATCH, f"Header mismatch: {header} is not what the body says"
+            return HEADER_MISMATCH, f"Header mismatch: {header} differs from the body"
     member = protocol.NAMED_BY.get(method, "")
     name = "" if named is None else getattr(named, member)
     # FastMCP's client and server do without the header in requests about tasks.
@@ -80,7 +80,7 @@ def marked_fault_of(
     wanted = {name.lower(): value for name, value in repeated.items()}
     for name in (f"mcp-param-{suffix}".lower() for suffix in marks.values()):
         if _header_value(headers.get(name)) != _header_value(wanted.get(name)):
-            return HEADER_MISMATCH, f"Header mismatch: {name} is not the argument that it repeats"
+            return HEADER_MISMATCH, f"Header mismatch: {name} differs from the argument that it repeats"
     return None
 
 

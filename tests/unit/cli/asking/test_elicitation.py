@@ -105,7 +105,7 @@ def test_what_is_no_page_is_declined_unasked(url: object) -> None:
     result, person, opened = page(url, "y")
     assert (result, opened, person.left) == ({"action": "decline"}, [], ["y"])
     assert "\x1b" not in person.all
-    assert "is not an address of a page on the web" in person.all
+    assert "is not the address of a web page" in person.all
 
 
 def test_only_what_a_tool_requires_and_lacks_is_asked_for() -> None:
