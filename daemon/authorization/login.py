@@ -372,7 +372,7 @@ class LoginFlow(SdkLogin):
                 validate_resource_url=self._match_resource,
             )
         except ValueError:
-            raise NoLogin("metadataUrl must be the https url of the client's metadata, with a path") from None
+            raise NoLogin("metadataUrl must be an https url with a path to the client's metadata") from None
 
     def _failed(self, error: OAuthFlowError) -> NoLogin:
         server, issuer, last = self._server, self._issuer, answered(self._last)

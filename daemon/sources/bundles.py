@@ -153,7 +153,7 @@ def taken(
     return offer
 
 
-@whole("its manifest.json has changed")
+@whole("its manifest.json is not as it was")
 def arguments(origin: EntryOrigin, environ: Mapping[str, str]) -> Any:
     """The arguments of a bundle that was unpacked. Raises SourceTrouble."""
     directory, digest = Path(str(origin.bundle)), str(origin.hash).removeprefix("sha256:")
