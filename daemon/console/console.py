@@ -41,6 +41,7 @@ class Console:
         match: Callable[[str], Principal | None] | None,
     ) -> None:
         """`address` serves the console if necessary, and returns its base URL, as `http://127.0.0.1:7337`."""
+        self.strangers = trio.Lock()
         self._context = context
         self._sessions = ConsoleSessions(time.monotonic, context.audit)
         seldom, calls = (context.registry.catalog, context.history.newest), context.counters.recent.newest

@@ -46,6 +46,9 @@ def is_own_page(head: Head, origin: str) -> bool:
 class WebApplication(Protocol):
     """An ASGI application that authenticates its users."""
 
+    strangers: trio.Lock
+    """Passed by each request of an unknown user."""
+
     def knows(self, headers: Mapping[str, str]) -> bool:
         """Whether the headers show a known user."""
 
@@ -90,6 +93,10 @@ class AsgiRequest:
             if not self.exchange.is_open:
                 return
             try:
+                if not self.application.knows(self.exchange.head.headers):
+                    # One in each pass of the loop: a hundred pages at once would hold up everybody's calls.
+                    async with self.application.strangers:
+                        pass
                 await self.application(self._scope(), _receiving(body), response.send)
             except Exception as error:  # noqa: BLE001 - the boundary of a request
                 plain = leaf(error)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 import trio
+import trio.abc
 import trio.testing
 
 from daemon.clients.doors.http.asgi import BODY_BYTES, WAITING_BYTES, AsgiRequest, is_console, is_own_page
@@ -39,6 +40,7 @@ class Recorded:
     scopes: list[Message] = attrs.field(factory=list)
     bodies: list[bytes] = attrs.field(factory=list)
     ended: trio.Event = attrs.field(factory=trio.Event)
+    strangers: trio.Lock = attrs.field(factory=trio.Lock)
 
     def knows(self, headers: Mapping[str, str]) -> bool:
         """Nobody."""
@@ -176,6 +178,34 @@ async def test_what_a_client_does_not_read_is_not_made(
         assert trio.current_time() - began >= STUCK_SECONDS
     assert made < WAITING_BYTES + 1_000_000
     assert said == []
+
+
+class Passes(trio.abc.Instrument):
+    """Counts the passes of the loop."""
+
+    count = 0
+
+    def before_io_wait(self, timeout: float) -> None:
+        self.count += 1
+
+
+async def test_pages_for_strangers_begin_one_in_each_pass_of_the_loop() -> None:
+    trio.lowlevel.add_instrument(passes := Passes())
+    asked: list[HttpExchange] = []
+    began: list[int] = []
+
+    async def wait(_scope: Message, _send: Send) -> None:
+        began.append(passes.count)
+        await trio.sleep_forever()
+
+    async with visiting(asked.append) as visit, background() as nursery:
+        await visit.client.send("GET", "/ui")
+        await trio.testing.wait_all_tasks_blocked()
+        request = AsgiRequest(asked[0], Recorded(wait), "192.0.2.7", outbox=visit.outbox)
+        for _ in range(3):
+            nursery.start_soon(request.serve, b"")
+        await trio.testing.wait_all_tasks_blocked()
+    assert len(set(began)) == 3
 
 
 @pytest.mark.parametrize(
