@@ -130,7 +130,7 @@ class ServerActors:
                 actor.lifecycle.restart_now()
 
     def retire(self, actor: UpstreamAccess, reason: str, *, patient: bool) -> None:
-        """Take no new calls, free the name, stop; if `patient`, after all calls or `timeouts.callMax`."""
+        """Take no new calls, free the name, stop; if `patient`, after its calls (`_end_after_calls`)."""
         name = actor.name
         actor.leave()
         del self.running[name]
@@ -158,7 +158,9 @@ class ServerActors:
             await self.supervisor.remove(name, reason)
 
     async def _end_after_calls(self, name: str, actor: UpstreamAccess, reason: str) -> None:
-        with trio.move_on_after(actor.server.timeouts.call_max):
+        """Stop after all calls: a shared server in `DRAIN_SECONDS`, an instance in `timeouts.callMax`."""
+        is_shared = actor.server.instance is None
+        with trio.move_on_after(DRAIN_SECONDS if is_shared else actor.server.timeouts.call_max):
             await _calls_ended(actor)
         del self.running[name]
         await self._end(actor, reason)

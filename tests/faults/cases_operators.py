@@ -88,7 +88,7 @@ CONFIGURATIONS = (
         secrets=(SECRET,),
     ),
     case("taken out while it starts", stdio(on={"initialize": {"never": True}})),
-    case("taken out with calls in flight", stdio(), UP, Hold(20)),
+    case("taken out with calls in flight", stdio(), UP, Hold(20, args={"seconds": 0.3})),
     case("taken out while it waits for its next start", stdio(on={"start": {"exit": 1}}), Ended("exited")),
     case("taken out while its line is silent", net("http"), UP, Hold(3)),
     case("taken out before its stream is open", net("sse", on={"GET": [NEVER]})),

@@ -150,8 +150,9 @@ async def test_a_changed_entry_costs_no_call_in_flight_and_none_that_comes_meanw
         assert second["result"]["content"] != old
 
 
+@pytest.mark.parametrize("entries", [{"a": {**ECHO, "env": {"A": "1"}}}, {}], ids=["changed", "removed"])
 async def test_a_call_that_outlasts_the_drain_is_lost_and_the_new_entry_runs(
-    nursery: trio.Nursery, sockets: Path, monkeypatch: pytest.MonkeyPatch
+    entries: dict[str, Any], nursery: trio.Nursery, sockets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("daemon.upstreams.server_actors.DRAIN_SECONDS", 0.2)
     async with house(sockets, of(a=ECHO)) as home:
@@ -161,9 +162,9 @@ async def test_a_call_that_outlasts_the_drain_is_lost_and_the_new_entry_runs(
         with trio.fail_after(PATIENCE):
             while home.tree.upstreams["a"].in_flight < 1:
                 await trio.lowlevel.checkpoint()
-        await home.reload(of(a={**ECHO, "env": {"A": "1"}}))
+        await home.reload(of(**entries))
         assert error_of(await client.get())["code"] == "UpstreamLost"
-        await home.wait_ready("a")
+        await home.wait_ready(*entries)
 
 
 async def test_any_number_of_reloads_ends_in_the_last_configuration(sockets: Path) -> None:
