@@ -48,6 +48,8 @@ ONE_SCRIPT = 3
 """Threads of this process while one script runs."""
 NICE = 10
 """Added niceness of workers: `SCHED_IDLE` and 19 would give them next to nothing on a busy machine."""
+SESSION_NICE = 4
+"""Niceness of the session: the kernel compares sessions first (sched(7)). 4 weighs as much as four workers."""
 PROCESSORS = sorted(os.sched_getaffinity(0))[1:] or [*os.sched_getaffinity(0)]
 """The processors of workers: all but one, if there are several, which is left for others' calls."""
 PRINTED = 64 * 1024
@@ -248,6 +250,8 @@ def _words(error: Any, code: str) -> tuple[str, str]:
 def main() -> None:
     """Run scripts until stdin ends."""
     proc.hide()
+    with suppress(OSError):  # not every kernel has it
+        Path("/proc/self/autogroup").write_text(str(SESSION_NICE), "ascii")
     sysconfig.get_config_vars()  # which the interpreter's package reads: its first call is for one thread alone
     with socket.socket(fileno=0) as control:
         while received := socket.recv_fds(control, 1, 1, socket.MSG_CMSG_CLOEXEC)[1]:

@@ -338,18 +338,18 @@ async def test_a_worker_leaves_a_processor_to_others_and_has_no_environment() ->
         (pid,) = workers()
         path = trio.Path(f"/proc/{pid}")
         threads = [int(each.name) for each in await (path / "task").iterdir()]
-        seen.append(
-            {os.getpriority(os.PRIO_PROCESS, each) - os.getpriority(os.PRIO_PROCESS, 0) for each in threads}
-        )
+        own = os.getpriority(os.PRIO_PROCESS, 0)
+        seen.append({os.getpriority(os.PRIO_PROCESS, each) - own for each in threads})
         seen.append({tuple(sorted(os.sched_getaffinity(each))) for each in threads})
-        seen.append(await (path / "environ").read_bytes())
+        group = await (path / "autogroup").read_text()
+        seen.append([await (path / "environ").read_bytes(), group.partition(" ")[2]])
         return None
 
     assert not (await run("await call('s/t')", call)).error
     assert seen == [
         {min(runner.NICE, 19 - os.getpriority(os.PRIO_PROCESS, 0))},
         {tuple(runner.PROCESSORS)},
-        b"",
+        [b"", f"nice {runner.SESSION_NICE}\n"],
     ]
 
 
