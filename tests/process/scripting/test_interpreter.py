@@ -341,15 +341,16 @@ async def test_a_worker_leaves_a_processor_to_others_and_has_no_environment() ->
         own = os.getpriority(os.PRIO_PROCESS, 0)
         seen.append({os.getpriority(os.PRIO_PROCESS, each) - own for each in threads})
         seen.append({tuple(sorted(os.sched_getaffinity(each))) for each in threads})
-        group = await (path / "autogroup").read_text()
-        seen.append([await (path / "environ").read_bytes(), group.partition(" ")[2]])
+        seen.append(await (path / "environ").read_bytes())
+        if await (group := path / "autogroup").exists():  # as the kernel was built
+            assert (await group.read_text()).endswith(f" nice {runner.SESSION_NICE}\n")
         return None
 
     assert not (await run("await call('s/t')", call)).error
     assert seen == [
         {min(runner.NICE, 19 - os.getpriority(os.PRIO_PROCESS, 0))},
         {tuple(runner.PROCESSORS)},
-        [b"", f"nice {runner.SESSION_NICE}\n"],
+        b"",
     ]
 
 
