@@ -17,7 +17,7 @@ from tests.unit.cases import cases
 from tests.unit.catalog.samples import tool
 
 NPM = Package("@s/p", "@s/p", "@s/p@", "npm", "")
-PYPI = Package("s_p", "s_p", "s_p==", "pypi", "")
+PYPI = Package("s_p==1", "s_p", "s_p==", "pypi", "==1")
 
 
 def client(directory: Path, name: str, body: str) -> None:
