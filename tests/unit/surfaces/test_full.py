@@ -248,11 +248,12 @@ def test_a_tool_of_that_name_of_a_server_is_that_servers() -> None:
 
 def test_a_client_that_has_chosen_servers_is_told_of_those() -> None:
     view = view_of(DOWN)
-    view = attrs.evolve(view, catalog=view.services.offers.choices.of(DOWN, ("notion",)))
+    view = attrs.evolve(view, catalog=view.services.offers.choices.of(DOWN, ("notion", "gone")))
     said = ItselfSurface().instructions(view)
     assert said.startswith(
         "notion: down now. h:443 wants an OAuth login. Tell the user to run `mcpd login notion`"
     )
+    assert said.count("not in mcpd's configuration") == 1
     assert b"broken" not in ItselfSurface().list_tools(view)[0]
 
 
