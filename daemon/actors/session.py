@@ -214,8 +214,11 @@ class Session:
             return False
         said = declared(self._connection)
         if wanted == "tasks":
+            entry = self._context.catalog.value.servers.get(self._connection.selection.only)
             extended = protocol.TASKS_EXTENSION in said.get("extensions", ())
-            return bool(self._connection.selection.only) and not (wanted in said or extended)
+            # A server that has just been changed may keep tasks before it has introduced itself again.
+            known = entry is not None and bool(entry.said.introduction)
+            return known and not (wanted in said or extended)
         own = said.get(wanted)
         subscribes = method in {"resources/subscribe", "resources/unsubscribe"}
         return not isinstance(own, dict) or (subscribes and not own.get("subscribe"))

@@ -229,8 +229,8 @@ def accept_version(connection: ClientConnection, request_id: bytes, meta: Mappin
 def _declare(connection: ClientConnection, capabilities: Raw) -> None:
     client, (usable, dropped) = connection.client, bounded(capabilities)
     if dropped:
-        # Each request repeats it.
-        level = "WARNING" if client.capabilities is NOTHING else "DEBUG"
+        # Each request repeats it, and over HTTP may be the first of its connection.
+        level = "WARNING" if client.principal.keeps and client.capabilities is NOTHING else "DEBUG"
         connection.client_log.log(level, "mcpd drops these of the client's capabilities: {}", dropped)
     if usable != client.capabilities:
         client.capabilities = usable.copy()

@@ -6,12 +6,13 @@ import attrs
 import msgspec
 import pytest
 import trio
+from loguru import logger
 from trio.testing import MockClock
 
 from daemon import protocol
 from daemon.catalog.extensions import introduction_in
 from daemon.catalog.snapshot import Catalog, fold
-from daemon.clients.client import Client, Selection
+from daemon.clients.client import LOCAL_USER, Client, Selection
 from daemon.clients.requests.initialize import (
     capabilities,
     declared_in,
@@ -173,6 +174,24 @@ async def test_a_handshake_waits_for_a_chosen_server_and_no_longer_than_its_clie
     answer = await client.request("initialize", {"protocolVersion": "2025-11-25"})
     assert answer["result"]["serverInfo"]["name"] == "mcpd"
     assert 0 < trio.current_time() - began <= OTHERS
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+async def test_dropped_extensions_are_a_warning_once_and_none_over_http(
+    nursery: trio.Nursery, *, keeps: bool
+) -> None:
+    """Over HTTP each request may have a connection of its own: clients could fill the log with warnings."""
+    lines: list[str] = []
+    sink = logger.add(lines.append, level="WARNING", format="{message}")
+    try:
+        client = (await Stage().connect(nursery, attrs.evolve(LOCAL_USER, keeps=keeps))).client
+        meta = {protocol.VERSION_KEY: protocol.MODERN_VERSION, protocol.CAPABILITIES_KEY: {"extensions": 7}}
+        for _ in range(2):
+            assert "result" in await client.request("tools/list", {"_meta": meta})
+    finally:
+        logger.remove(sink)
+    dropped = "mcpd drops these of the client's capabilities: `extensions`, which is not an object\n"
+    assert lines == [dropped] * keeps
 
 
 VERSIONED: dict[str, Any] = {

@@ -129,3 +129,10 @@ async def test_tasks_are_declared_where_a_server_has_them(
     client = await stage.client(nursery)
     result = (await client.request("initialize", {"protocolVersion": "2025-11-25"}))["result"]
     assert ("tasks" in result["capabilities"]) is declared
+
+
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/cancel", "tasks/result"])
+async def test_a_server_that_has_not_introduced_itself_may_have_tasks(client: Client, method: str) -> None:
+    """A changed server keeps its tasks: a client must not be told that there are none."""
+    await client.tell("mcpd/hello", {"servers": ["alpha"]})
+    assert (await client.request(method, {"taskId": "x"}))["error"]["code"] == -32602
