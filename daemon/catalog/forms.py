@@ -306,7 +306,7 @@ class Comparing:
     def _options(self, schema: dict[str, Any], keyword: str) -> list[Any]:
         """The alternatives of a schema, each as a whole schema; without alternatives, the schema itself."""
         around = {key: value for key, value in schema.items() if key != keyword}
-        options = _listed(schema.get(keyword, {}))
+        options = [{} if each is True else each for each in _listed(schema.get(keyword, {}))]
         self._spend(len(canonical(around)) * len(options))
         return [
             {**around, **{f"{key} around": around[key] for key in each if key in around}, **each}
