@@ -100,8 +100,8 @@ def eventful() -> Tally:
         tally.repaired(kind)
     for source in SOURCES:
         tally.loaded(source, 2)
-        tally.load(True, source)
-        tally.load(False, source)
+        for hit in (True, True, False):
+            tally.load(hit, source)
     for became in INVALIDATIONS:
         tally.invalidated(became)
     return tally

@@ -9,7 +9,7 @@ from daemon.config.config_model import Config
 from daemon.config.parse import parse
 from daemon.counting.prometheus import METRICS
 from daemon.counting.readings import OFF, Distribution, Reading, read
-from daemon.counting.tally import LATENCY_BOUNDS, MAX_SERVERS, OTHER
+from daemon.counting.tally import LATENCY_BOUNDS, MAX_SERVERS, OTHER, SOURCES
 from daemon.errors import InvalidArguments
 from daemon.facts import Approved, Fact
 from daemon.kit.waiting import Watch
@@ -118,6 +118,9 @@ EXPECTED: dict[str, dict[Any, float]] = {
     "mcpd_loaded_tools": {(): 4},
     "mcpd_connections": {("clients",): 3, ("operators",): 1},
     "mcpd_connections_refused_total": {("clients", "server"): 2},
+    "mcpd_load_lookups_total": {
+        (word, each): times for word, times in (("hit", 2), ("miss", 1)) for each in SOURCES
+    },
 }
 
 
