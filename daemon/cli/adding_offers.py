@@ -170,7 +170,7 @@ def _placed(
     known, own, last, whole = dict[str, list[list[str]]](), list[str](), list[str](), _joined(held)
     left, options = whole, {word.partition("=")[0] for word in held}
     for parts in filter(None, offered if former is None else map(_parts, former)):
-        its = _joined("[^\0]*".join(map(re.escape, INPUT.split(part)[::2])) for part in parts) + r"(?=\0|\Z)"
+        its = _joined(map(_pattern, parts)) + r"(?=\0|\Z)"
         if former is None and INPUT.match(parts[0]):
             return held, None
         if former is None and not re.search(its, whole):
@@ -189,6 +189,12 @@ def _placed(
 
 def _parts(group: Any) -> Sequence[str]:
     return [group] if isinstance(group, str) else group
+
+
+def _pattern(part: str) -> str:
+    first, *others = INPUT.split(part)[::2]
+    # Only the last one: a match of many takes minutes, and a registry chooses them.
+    return "[^\0]*".join(map(re.escape, [first, *others[-1:]]))
 
 
 def _joined(words: Iterable[str]) -> str:

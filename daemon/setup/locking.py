@@ -182,7 +182,7 @@ def changed(path: Path, change: Callable[[Content], None]) -> tuple[bool, Lock]:
     try:
         change(content := json.loads(before))
         text = written(content).encode()
-    except RecursionError as error:
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits
         raise DocumentError(f"it cannot be read: {error}") from None
     lock = lock_in(text)
     if lock.problem:

@@ -255,8 +255,9 @@ def test_what_is_no_lock_has_a_problem_and_no_content(content: bytes) -> None:
 
 
 def test_every_depth_is_read_or_refused(tmp_path: Path) -> None:
-    for depth in (10, 300, 900, 980, 1_000, 1_100, 5_000):
-        text = f'{{"lockfileVersion": {VERSION}, "servers": {{}}, "x": {"[" * depth}{"]" * depth}}}'
+    depths = (10, 300, 900, 980, 1_000, 1_100, 5_000)
+    for unknown in (*("[" * depth + "]" * depth for depth in depths), "1" * 5_000):
+        text = f'{{"lockfileVersion": {VERSION}, "servers": {{}}, "x": {unknown}}}'
         path = tmp_path / LOCK
         path.write_text(text)
         try:
