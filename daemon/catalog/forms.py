@@ -94,6 +94,9 @@ _ARGUMENT = "argument "
 _OF_CLASS = re.compile(r"_|(?:Arguments|Args|Input|Parameters|Params|Request|Schema)$")
 """Matches the parts of a class's name that do not belong to its tool's name."""
 
+_LEFT_OVER = b'"unevaluated'
+"""The start of keywords for members that no other keyword names. With one, a new limit can allow more."""
+
 _NO_TASKS = {"taskSupport": "forbidden"}
 """The value of `execution` that means the same as none (MCP 2025-11-25, tools)."""
 
@@ -286,6 +289,8 @@ class Comparing:
         self._spend(len(one) + len(other))
         if new is False or one == other:
             return False
+        if _LEFT_OVER in one:
+            return True
         if not (isinstance(old, dict) and isinstance(new, dict) and new):
             return True
         had, has = old.get("schema"), new.get("schema")
