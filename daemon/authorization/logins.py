@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+import attrs
 import msgspec
 import trio
 
@@ -178,7 +180,8 @@ Report = LoginPage | DeviceCode | Done | Failed  # what the process of a login w
 Order = Wish | Answer  # what it reads
 
 
-class Logins(msgspec.Struct, frozen=True):
+@attrs.frozen
+class Logins(ABC):
     """A store of logins. All methods block, and raise LoginsTrouble on failure."""
 
     state: Path  # separates daemons, and holds the locks
@@ -190,17 +193,17 @@ class Logins(msgspec.Struct, frozen=True):
         login = None if content is None else decoded(content, server, place)
         return login if login is not None and url in {None, login.url} else None
 
+    @abstractmethod
     def _stored(self, server: str) -> tuple[bytes | None, str]:
         """The login as it is stored, or None, and the name of its place."""
-        raise NotImplementedError
 
+    @abstractmethod
     def write(self, server: str, login: Login) -> None:
         """Replace a login, whose lock the caller holds. After a failure the previous login stays."""
-        raise NotImplementedError
 
+    @abstractmethod
     def remove(self, server: str) -> None:
         """Forget a login in any state. Idempotent."""
-        raise NotImplementedError
 
     @contextmanager
     def locked(self, server: str) -> Iterator[None]:
@@ -222,7 +225,7 @@ class Logins(msgspec.Struct, frozen=True):
         return self.state / DIRECTORY / f"{server}.json"
 
 
-class FileLogins(Logins, frozen=True):
+class FileLogins(Logins):
     """Logins in files that only this user can read: `logins/SERVER.json` in the state directory."""
 
     def _stored(self, server: str) -> tuple[bytes | None, str]:
@@ -345,7 +348,7 @@ class ServerLogins:
         self._wanted.pop(server, None)
 
 
-class SecretServiceLogins(Logins, frozen=True):
+class SecretServiceLogins(Logins):
     """Logins in the desktop's Secret Service (freedesktop.org), in the default collection if unlocked."""
 
     def _stored(self, server: str) -> tuple[bytes | None, str]:
