@@ -9,7 +9,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import zip_longest
@@ -167,18 +167,22 @@ def _change(
     """Write or remove keys. Secrets become variables, like `stored`; `back` undoes what no `set` can."""
     name, (path, present, place) = options.server, _place(options)
     text = read_document(present.config.text() or "", Format.JSON, source=str(path))
+    written: Any = value_at(text.value(), place)
+    is_item = any(each.trail[:-1] == ("args",) for each in wished)
+    split = _split(present.servers[name], written) if is_item else []
+
+    def write(text: EditedText, settings: Sequence[Setting]) -> None:
+        for each in settings:
+            apply(text, each, (*place, *each.trail))
+
+    write(text, split)
     before = [value_at(text.value(), (*place, *each.trail), UNSET) for each in wished]
     for each, value in zip(wished, before, strict=True):
         if each.value is UNSET is value:
             beside = value_at(text.value(), (*place, *each.trail[:-1]))
             near = suggestion(str(each.trail[-1]), beside) if isinstance(beside, dict) else ""
             raise CommandFailed(f"there is no {spelt((*place, *each.trail))} in {path}{near}")
-
-    def write(text: EditedText) -> None:
-        for each in wished:
-            apply(text, each, (*place, *each.trail))
-
-    write(text)
+    write(text, wished)
     used = [each for each in references(before) if each in present.variables and each not in os.environ]
     # A secret that is replaced goes where the former one is kept, unless something else refers to that.
     own = {each for each in used if f"${{{each}" not in text.text()}
@@ -193,11 +197,17 @@ def _change(
         wished = [attrs.evolve(each, value=value) for each, value in zip(wished, now, strict=True)]
     named = references([each.value for each in wished])
     kept = {each: value for each, value in variables.kept.items() if each in {*named, *stored}}
-    draft = changed(present, write, kept, os.environ, surfaces=SURFACES)
+    draft = changed(present, lambda text: write(text, [*split, *wished]), kept, os.environ, surfaces=SURFACES)
     remark = f"kept in {present.env.path}, for you only: {', '.join(kept)}"
     for line in (*spare(path, own - kept.keys()), *([remark] if kept else ())):
         note(line)
     return _settle(options, path, draft, _undo_by(options, wished, before, draft) or back, heading=heading)
+
+
+def _split(entry: Mapping[str, Any], written: Mapping[str, Any]) -> list[Setting]:
+    """The settings that divide a command line in `command` into `command` and `args`; empty if divided."""
+    parts = () if written.get("command") == entry.get("command") else ("command", "args")
+    return [Setting(trail=(key,), value=entry[key]) for key in parts]
 
 
 def put(options: argparse.Namespace, wished: list[Setting], heading: str = "", *, keep: bool = True) -> int:
@@ -427,7 +437,8 @@ def _renew(options: argparse.Namespace, name: str) -> int:
         if status and bounds and configured(options, name)[1].servers[name] == entry:
             note(f"{name}: another try, without {bounds}")
             rest = [word for at, word in enumerate(server.entry["args"]) if at not in server.bounds]
-            status = _change(options, [Setting(trail=("args",), value=rest)])
+            whole = {"command": entry["command"], "args": rest}
+            status = _change(options, [Setting(trail=(key,), value=value) for key, value in whole.items()])
         return status
     if not server.kept:
         note(f"{name}: nothing in its entry is left to {'upgrade' if upgrades else 'pin'}")

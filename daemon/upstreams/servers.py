@@ -261,8 +261,8 @@ def idle_if_unused(server: UpstreamAccess, now: float) -> float:
 SWITCHED_OFF = "switched off by an operator: `mcpd enable {}` switches it on again"
 """The reason for a server that the configuration enables and an operator has switched off."""
 
-UNCONFIGURED = "no longer in the configuration"
-"""The reason for a server that was removed from the configuration, or switched off there."""
+UNCONFIGURED = "removed from the configuration, or switched off there"
+"""The reason for a server that a reload ends."""
 
 CHANGED = "its configuration has changed"
 

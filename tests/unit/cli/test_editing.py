@@ -53,6 +53,26 @@ def test_a_key_is_written_or_removed_with_what_it_leaves_empty_and_all_else_stay
     assert config.read_text() == WRITTEN.replace(before, after)
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        '"command": "uvx time --x"',
+        '"command": ["uvx", "time", "--x"]',
+        '"command": "uvx time", "args": ["--x"]',
+    ],
+)
+def test_one_argument_of_a_whole_command_line_is_changed_and_removed(written: str, config: Path) -> None:
+    config.write_text(f'{{"mcpServers": {{"time": {{{written}}}}}}}')
+    assert told(config, "set", "time", "start=lazy") == 0
+    assert written in config.read_text()
+    assert told(config, "set", "time", "args[0]=clock") == 0
+    entry = json.loads(config.read_text())["mcpServers"]["time"]
+    assert entry == {"command": "uvx", "args": ["clock", "--x"], "start": "lazy"}
+    config.write_text(f'{{"mcpServers": {{"time": {{{written}}}}}}}')
+    assert told(config, "unset", "time", "args[1]") == 0
+    assert json.loads(config.read_text())["mcpServers"]["time"] == {"command": "uvx", "args": ["time"]}
+
+
 @cases("words", "status", "said")
 def test_a_fault_is_told_with_its_place_and_nothing_is_written(
     words: str, status: int, said: str, config: Path, capsys: Captured
