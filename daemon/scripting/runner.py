@@ -47,11 +47,11 @@ PAUSE_SECONDS = 0.001
 ONE_SCRIPT = 3
 """Threads of this process while one script runs."""
 NICE = 10
-"""Added niceness of workers: `SCHED_IDLE` and 19 would give them next to nothing on a busy machine."""
+"""Added niceness: `SCHED_IDLE` and 19 would give scripts next to nothing on a busy machine."""
 SESSION_NICE = 4
 """Niceness of the session: the kernel compares sessions first (sched(7)). 4 weighs as much as four workers."""
 PROCESSORS = sorted(os.sched_getaffinity(0))[1:] or [*os.sched_getaffinity(0)]
-"""The processors of workers: all but one, if there are several, which is left for others' calls."""
+"""The processors of scripts: all but one, if there are several, which is left for others' calls."""
 PRINTED = 64 * 1024
 """Most characters kept of a script's output."""
 NAME = 1025
@@ -126,10 +126,6 @@ class _WorkerScript:
 
     def _play(self, pool: Any, limits: dict[str, int]) -> None:
         try:
-            with suppress(OSError):  # mcpd's system unit does not permit it
-                # Of this thread and of what the thread starts.
-                os.nice(NICE)
-                os.sched_setaffinity(0, PROCESSORS)
             session = pool.__enter__().checkout(limits=limits).__enter__()
             self._session.put((session, session.worker_pid))
             self._send(None)
@@ -250,6 +246,9 @@ def _words(error: Any, code: str) -> tuple[str, str]:
 def main() -> None:
     """Run scripts until stdin ends."""
     proc.hide()
+    with suppress(OSError):  # mcpd's system unit does not permit it
+        os.nice(NICE)
+        os.sched_setaffinity(0, PROCESSORS)
     with suppress(OSError):  # not every kernel has it
         Path("/proc/self/autogroup").write_text(str(SESSION_NICE), "ascii")
     sysconfig.get_config_vars()  # which the interpreter's package reads: its first call is for one thread alone

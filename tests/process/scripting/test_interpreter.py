@@ -331,13 +331,16 @@ def test_scripts_end_with_a_daemon_that_is_killed() -> None:
     eventually(lambda: not Path(f"/proc/{worker}").exists())
 
 
-async def test_a_worker_leaves_a_processor_to_others_and_has_no_environment() -> None:
+async def test_scripts_leave_a_processor_to_others_and_workers_have_no_environment() -> None:
     seen: list[object] = []
 
     async def call(*_: object) -> object:
         (pid,) = workers()
         path = trio.Path(f"/proc/{pid}")
-        threads = [int(each.name) for each in await (path / "task").iterdir()]
+        worker = proc.read(pid)
+        assert worker is not None
+        tasks = [path / "task", trio.Path(f"/proc/{worker.parent}/task")]
+        threads = [int(each.name) for task in tasks for each in await task.iterdir()]
         own = os.getpriority(os.PRIO_PROCESS, 0)
         seen.append({os.getpriority(os.PRIO_PROCESS, each) - own for each in threads})
         seen.append({tuple(sorted(os.sched_getaffinity(each))) for each in threads})
