@@ -43,7 +43,6 @@ class Entry:
     flags: int = 0
     size: int | None = None
     checksum: int | None = None
-    packed: int | None = None
     stream: bytes | None = None
     local: str | None = None
     at: int | None = None
@@ -56,15 +55,14 @@ class Entry:
         )
 
 
-def bundled(*entries: Entry, before: bytes = b"") -> bytes:
-    """A zip archive, byte by byte; `before` is counted by the offsets."""
-    made, index = bytearray(before), bytearray()
+def bundled(*entries: Entry) -> bytes:
+    """A zip archive, byte by byte."""
+    made, index = bytearray(), bytearray()
     for each in entries:
         deflate = zlib.compressobj(9, zlib.DEFLATED, -15)
         stream = each.content if each.method == 0 else deflate.compress(each.content) + deflate.flush()
         stream = stream if each.stream is None else each.stream
         crc = zlib.crc32(each.content) if each.checksum is None else each.checksum
-        packed_size = len(stream) if each.packed is None else each.packed
         size = len(each.content) if each.size is None else each.size
         flags = each.flags | 0x800
         local, name = (each.name if each.local is None else each.local).encode(), each.name.encode()
@@ -72,7 +70,7 @@ def bundled(*entries: Entry, before: bytes = b"") -> bytes:
         if size > 0xFFFFFFFF:
             extra, size = struct.pack("<HHQ", 1, 8, size), 0xFFFFFFFF
         at = len(made) if each.at is None else each.at
-        common = struct.pack("<HHHHLLL", flags, each.method, 0, 33, crc, packed_size, size)
+        common = struct.pack("<HHHHLLL", flags, each.method, 0, 33, crc, len(stream), size)
         if each.at is None:
             made += (
                 b"PK\3\4" + struct.pack("<H", 20) + common + struct.pack("<HH", len(local), 0) + local + stream
