@@ -27,7 +27,7 @@ from daemon.config.config_model import Config, EntryOrigin
 from daemon.config.hosts import ANY, LOCAL, HostRules
 from daemon.config.parse import load
 from daemon.host.paths import xdg
-from daemon.host.private_files import locked, replace
+from daemon.host.private_files import replace
 from daemon.kit.wording import MIB
 from daemon.setup.adding import hashes, short_name
 from daemon.setup.moved_secrets import is_read_by_programs
@@ -41,9 +41,9 @@ PAGE, MAX_PAGES, MOST_PAGE, MAX_WORDS = 100, 20, 8 * MIB, 3
 """Servers of a page, the most that the official registry gives; pages read for a word; bytes of a page; words
 that a registry is asked for."""
 
-MOST_KEPT, MOST_CACHE, LOCK_SECONDS, LAST_SECONDS = 500, 8 * MIB, 2.0, 0.1
-"""Most documents kept of a registry, the newest; characters of their file; seconds to wait for another writer;
-seconds for a page once the time for all pages has run out."""
+MOST_KEPT, MOST_CACHE, LAST_SECONDS = 500, 8 * MIB, 0.1
+"""Most documents kept of a registry, the newest; characters of their file; seconds for a page once the time for
+all pages has run out."""
 
 MOST_WRONG, MOST_NOTES, MOST_HASHES = 150, 5, 4
 """Most characters of an error, reasons in one error, and hashes of a release."""
@@ -59,6 +59,7 @@ _MEMBERS = {"description": "description", "default": "default", "required": "isR
 _MEMBERS |= {"secret": "isSecret", "multiple": "isRepeated"}
 """The member of a server.json for each field of an `Input`."""
 
+_VARIABLE = re.compile(r"\{([\w.-]+)\}", re.ASCII)
 _PUBLIC = HostRules(allowed=(ANY,), denied=tuple(f"*{each}" for each in LOCAL))
 
 
@@ -154,30 +155,26 @@ class Registries:
         return []
 
     def _keep(self, url: str, documents: list[Document]) -> None:
-        path, names = self._file(url), {(each["name"], each["version"]) for each in documents}
         # Without a place for it, nothing is kept.
         with suppress(OSError, ValueError, RecursionError):
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with locked(path, LOCK_SECONDS):
-                others = [each for each in self._kept(url) if (each["name"], each["version"]) not in names]
-                kept = [*documents, *others][:MOST_KEPT]
-                while len(text := json.dumps({"servers": kept})) > MOST_CACHE:
-                    kept = kept[: len(kept) // 2]
-                replace(path, text.encode())
+            self.cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+            kept = [*documents, *(each for each in self._kept(url) if each not in documents)][:MOST_KEPT]
+            while len(text := json.dumps({"servers": kept})) > MOST_CACHE:
+                kept = kept[: len(kept) // 2]
+            replace(self._file(url), text.encode())
 
 
 def _pages(url: str, paths: Iterable[str]) -> Iterator[list[Document]]:
     until = time.monotonic() + SECONDS
     for path in paths:
-        cursor, seen = "", {""}
+        cursor = ""
         for _ in range(MAX_PAGES):
             place = f"{url.rstrip('/')}/v0.1/{path}" + (f"&cursor={quote(cursor, safe='')}" if cursor else "")
             seconds = max(LAST_SECONDS, until - time.monotonic())
             answer = _checked("answer", fetch(place, most=MOST_PAGE, private=url != OFFICIAL, seconds=seconds))
             yield [each.get("server", {}) for each in answer.get("servers", [answer])]
-            if (cursor := answer.get("metadata", {}).get("nextCursor", "")) in seen:
+            if not (cursor := answer.get("metadata", {}).get("nextCursor", "")):
                 break
-            seen.add(cursor)
 
 
 def offer_of(server: Document, url: str, environ: Mapping[str, str], *, offline: bool = False) -> ServerOffer:
@@ -268,7 +265,6 @@ class _Making:
     def connect(self, remote: Document) -> Document:
         url = _checked("remote", remote)["url"]
         address = self._text("url", {"value": url, "variables": remote.get("variables", {})})
-        # As it is filled: an input may have the name, and so the default, of another one.
         usual = INPUT.sub(lambda found: self.inputs[found[1]].default or "x", address)
         host = re.match(r"https://([\w.-]+)(?::\d+)?(?:[/?]|\Z)", usual, re.ASCII)
         if host is None or _PUBLIC.verdict(host[1]).refusal:
@@ -279,15 +275,11 @@ class _Making:
     def _text(self, name: str, value: Document) -> str:
         """The text of a value, with inputs in place of its variables or of the whole value."""
         if "value" in value:
-            text: str = value["value"]
+            known = value.get("variables", {})
             # Fixed ones first, since parts of a reference become one when they are together.
-            for is_fixed in (True, False):
-                for variable, each in value.get("variables", {}).items():
-                    if ("value" in each) is is_fixed:
-                        said = each["value"] if is_fixed else self._text(variable, each)
-                        text = text.replace(f"{{{variable}}}", said)
-                text = as_text(text) if is_fixed else text
-            return text
+            text = _VARIABLE.sub(lambda found: known.get(found[1], {}).get("value", found[0]), value["value"])
+            made = {each: self._text(each, known[each]) for each in _VARIABLE.findall(text) if each in known}
+            return _VARIABLE.sub(lambda found: made.get(found[1], found[0]), as_text(text))
         name = re.sub(r"[^\w.-]+", "_", name, flags=re.ASCII)[:64]
         said = {each: value[member] for each, member in _MEMBERS.items() if member in value}
         # An answer may be a reference, which a choice from outside may not.

@@ -120,11 +120,11 @@ def test_a_hostile_registry_is_told_and_the_next_is_asked(
     assert asked.notes[0].startswith(f"{bad.url}: ")
 
 
-@pytest.mark.parametrize(("hostile", "pages"), [("pages_without_end", MAX_PAGES), ("same_cursor", 2)])
-def test_pages_without_end_end(hostile: str, pages: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("hostile", ["pages_without_end", "same_cursor"])
+def test_pages_without_end_end(hostile: str, tmp_path: Path) -> None:
     with registry(PUBLISHED, hostile) as running:
         rows = asking(tmp_path, running).search(["server"], 20)
-    assert len(running.asked) == pages
+    assert len(running.asked) == MAX_PAGES
     assert len({row["name"] for row in rows}) == len(rows) > 5
 
 
