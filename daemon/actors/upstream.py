@@ -87,9 +87,9 @@ class UpstreamActor:
         try:
             await self._connect(lifecycle)
         except NeedsAuth as refusal:
-            may_renew, self._may_renew = self._may_renew, False
-            if may_renew and await self._context.secrets.renewed(self._server):
-                lifecycle.restart(refusal.reason.after("its secrets have changed meanwhile: "))
+            if self._may_renew and self._server.late:
+                self._may_renew = False
+                lifecycle.restart(refusal.reason.after("its secrets are looked up again: "))
             raise
         finally:
             self._context.secrets.ended(self._server)

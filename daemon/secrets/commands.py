@@ -9,7 +9,6 @@ import os
 import shlex
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 
 import attrs
 import trio
@@ -66,17 +65,17 @@ class RunSecrets:
 
     def __init__(self, children: Children, hide: Callable[..., None] = lambda *_: None) -> None:
         self._children, self._hide = children, hide
-        self._newest: dict[tuple[str, tuple[str, ...]], Mapping[str, str]] = {}
+        self._kept: dict[tuple[str, tuple[str, ...]], Mapping[str, str]] = {}
         """Values by server and references; a server's instances share them until a run of one ends."""
-        self._used: dict[str, Mapping[str, str]] = {}
-        """Values in use, by the label of the running server or instance."""
         self._turns: defaultdict[str, trio.Lock] = defaultdict(trio.Lock)
 
     async def filled(self, server: Server) -> Server:
         """The server with values in place of references; CannotStart if a value cannot be found."""
         if not server.late:
             return server
-        values = await self._values(server)
+        async with self._turns[server.name]:
+            key = server.name, server.late
+            values = self._kept[key] = self._kept.get(key) or await self._look_up(server)
         made = server.rewritten(lambda text: LATE.sub(lambda found: values[found[1]], text))
         # No login is for such a url (`Server.has_token`).
         oauth = made.oauth if made.url == server.url else False
@@ -84,29 +83,9 @@ class RunSecrets:
         self._hide(made.name, *await trio.to_thread.run_sync(secrets_of, made))
         return made
 
-    async def renewed(self, server: Server) -> bool:
-        """Look up the values of a refused run again; returns whether the next run has other values."""
-        before = self._used.get(server.label)
-        self.ended(server)
-        with suppress(CannotStart):
-            if before is not None and await self._values(server) != before:
-                # The next run takes the newest.
-                del self._used[server.label]
-                return True
-        return False
-
     def ended(self, server: Server) -> None:
         """Forget the values of a run; the next run looks them up."""
-        key = server.name, server.late
-        if self._used.pop(server.label, None) is self._newest.get(key):
-            self._newest.pop(key, None)
-
-    async def _values(self, server: Server) -> Mapping[str, str]:
-        label, key = server.label, (server.name, server.late)
-        async with self._turns[server.name]:
-            if label not in self._used:
-                self._used[label] = self._newest[key] = self._newest.get(key) or await self._look_up(server)
-            return self._used[label]
+        self._kept.pop((server.name, server.late), None)
 
     async def _look_up(self, server: Server) -> Mapping[str, str]:
         """Look up references one after the other, as each may ask a person to unlock something."""

@@ -164,7 +164,7 @@ def test_a_token_that_is_refused_and_has_not_changed_waits_for_an_operator(tmp_p
                 lambda: (it := daemon.ask("status")["servers"]["s"])["state"] == "needs_auth" and it,
                 daemon.said,
             )
-            assert (found["cause"], found["restarts"]) == ("unauthorized", 0)
+            assert (found["cause"], found["restarts"]) == ("unauthorized", 1)
             assert vault.runs() == 2
             vault.put(FIRST)
             daemon.run("restart", "s")
