@@ -35,7 +35,7 @@ Programs shrink to a fifth, deflate reaches 1,032 to one; a large `node_modules`
 DAMAGED = SourceTrouble, BadZipFile, zlib.error, OSError, EOFError, LookupError, ValueError, RuntimeError
 """The errors that damaged archives and JSON cause; NotImplementedError and RecursionError are RuntimeErrors."""
 
-_INDEX_ENTRY, _STORED, _DEFLATED = b"PK\1\2", 0, 8
+READ_ONLY, _INDEX_ENTRY, _STORED, _DEFLATED = 0o555, b"PK\1\2", 0, 8
 
 
 def checked_archive(content: bytes) -> ZipFile:
@@ -68,22 +68,11 @@ def _problem(info: ZipInfo) -> str:
     return "" if info.compress_type in {_STORED, _DEFLATED} else "is not compressed by deflate"
 
 
-def is_unpacked(archive: ZipFile, directory: Path) -> bool:
-    """Whether a directory has exactly the files of a checked archive, byte for byte."""
-    names = {name for name in archive.namelist() if not name.endswith("/")}
-    found = {path: mode for path in directory.rglob("*") if not stat.S_ISDIR(mode := path.lstat().st_mode)}
-    files = {str(path.relative_to(directory)) if stat.S_ISREG(mode) else "" for path, mode in found.items()}
-    same = (_hash((directory / each).open("rb")) == _hash(archive.open(each)) for each in names)
-    return not directory.is_symlink() and files == names and all(same)
-
-
-def _hash(opened: Any) -> str:
-    with opened as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def unpack(archive: ZipFile, directory: Path) -> None:
-    """Write a checked archive's files, read-only, all or none, replacing the directory."""
+    """Write a checked archive's files, read-only, all or none, unless the directory has them already."""
+    # Last made read-only, and first made writable where it is deleted (`delete`) or changed.
+    if os.path.lexists(directory) and directory.lstat().st_mode == stat.S_IFDIR | READ_ONLY:
+        return
     directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".", dir=directory.parent) as beside:
         for each in (info for info in archive.infolist() if not info.orig_filename.endswith("/")):
@@ -91,13 +80,13 @@ def unpack(archive: ZipFile, directory: Path) -> None:
             place.parent.mkdir(parents=True, exist_ok=True)
             with whole(f"'{name[:99]}' in it"), archive.open(each) as source, place.open("xb") as target:
                 copyfileobj(source, target)
-            place.chmod(0o555 if each.external_attr >> 16 & 0o111 else 0o444)
+            place.chmod(READ_ONLY if each.external_attr >> 16 & 0o111 else 0o444)
         if directory.is_dir() and not directory.is_symlink():
             directory.chmod(0o700)
             directory.rename(Path(beside, "old"))
         Path(beside, "new").rename(directory)
-    for path, _, _ in os.walk(directory):
-        Path(path).chmod(0o555)
+    for path, _, _ in os.walk(directory, topdown=False):
+        Path(path).chmod(READ_ONLY)
 
 
 @contextmanager
@@ -139,9 +128,7 @@ def taken(
     archive = checked_archive(content)
     with archive.open("manifest.json") as manifest:
         offer = _offer(json.loads(manifest.read(MOST_MANIFEST)), digest, environ, {*archive.namelist()})
-    directory = Path(str(offer.origin.bundle))
-    if not is_unpacked(archive, directory):
-        unpack(archive, directory)
+    unpack(archive, Path(str(offer.origin.bundle)))
     return offer
 
 
