@@ -246,14 +246,9 @@ def _guarded(offer: ServerOffer) -> ServerOffer:
     """Complete an offer: its origin, and the trust and sandbox for servers that come from outside."""
     entry, shown = {**offer.entry, "trust": offer.entry.get("trust", "none")}, _shown(offer)
     server = Server(name="", command=shown.get("command"), args=shown.get("args", ()))
-    is_container = runs_container(server)
-    # It could have a program of an engine's name, or give its container all files.
-    if is_container and offer.origin.bundle and entry.get("sandbox") != "off":
-        runs = f"{offer.origin.name} is a bundle that runs {server.command}"
-        raise CommandFailed(
-            f"{runs}, which no sandbox confines: `--sandbox off` allows that. Nothing was changed"
-        )
-    if server.command and not is_container:
+    # A bundle could have a program of an engine's name, or give its container all files: for containers, the
+    # configuration takes no sandbox but "off".
+    if server.command and (offer.origin.bundle or not runs_container(server)):
         entry.setdefault("sandbox", "home")
         if entry["sandbox"] != "off" and (problem := launch.trial(os.environ)) is not None:
             why = f"{offer.origin.name} would run in a sandbox: {without_sandbox(problem)}"

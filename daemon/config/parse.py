@@ -363,7 +363,7 @@ def _confined(server: Server, default: SandboxWish, faults: list[Fault]) -> Serv
     if runs_container(server):
         if sandbox_in_force(wish, enabled=enabled) is not None:
             trail = below(ROOT, "mcpServers", server.name)
-            text = "a container is a sandbox of its own, and mcpd leaves it alone: remove this key"
+            text = 'mcpd confines no container, which is a sandbox of its own: remove this key, or say "off"'
             faults.append(Fault(path=below(trail, "sandbox" if wish else "sandboxEnabled"), message=text))
         return server
     programs = [words[0] for words in started((server.command or "", *server.args))]
