@@ -251,8 +251,7 @@ def _guarded(offer: ServerOffer) -> ServerOffer:
     if server.command and (offer.origin.bundle or not runs_container(server)):
         entry.setdefault("sandbox", "home")
         if entry["sandbox"] != "off" and (problem := launch.trial(os.environ)) is not None:
-            why = f"{offer.origin.name} would run in a sandbox: {without_sandbox(problem)}"
-            raise CommandFailed(f"{why}. Or let it run without a sandbox: `--sandbox off`. Nothing was changed")
+            raise CommandFailed(f"{without_sandbox(problem)}. Or write `--sandbox off`. Nothing was changed")
     entry["origin"] = attrs.asdict(offer.origin, filter=lambda _, value: value is not None)
     # A variable of the command line may stand in place of the one that an input was for.
     return asking(attrs.evolve(offer, entry=entry))

@@ -6,7 +6,6 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 
 from daemon.cli.command import UsageError, has_terminal
 from daemon.cli.control import CommandFailed, say
@@ -31,29 +30,18 @@ def secret(options: argparse.Namespace) -> int:
     is_variable = action == "remove" and name in present.variables
     by = _users(present, name, references if is_variable else in_keyring)
     if action == "set":
-        say(
-            _set(keyring.checked(name)),
-            *(f"`mcpd restart {server}` gives {server} the new value" for server in by),
-        )
+        where = keyring.write(name, given(f"the value of {keyring.checked(name)}", hidden=True), os.environ)
+        news = (f"`mcpd restart {server}` gives {server} the new value" for server in by)
+        say(f"{name} is kept in {where}", *news)
     elif by and not options.yes:
         raise CommandFailed(f"{', '.join(by)} cannot start without {name}: --yes removes it anyway")
-    elif is_variable:  # `mcpd add` puts secrets into the file `env`, too
-        changed(present, lambda _: None, {}, os.environ, {name} if options.yes else (), {name}).write()
-        say(f"{name} is removed from {present.env.path}", *(f"{server} still refers to it" for server in by))
-    elif not keyring.remove(name, os.environ):
-        raise CommandFailed(f"there is no secret {name}: `mcpd secret list` shows all")
     else:
+        if is_variable:  # `mcpd add` puts secrets into the file `env`, too
+            changed(present, lambda _: None, {}, os.environ, {name} if options.yes else (), {name}).write()
+        elif not keyring.remove(name, os.environ):
+            raise CommandFailed(f"there is no secret {name}: `mcpd secret list` shows all")
         say(f"{name} is removed", *(f"{server} still refers to it" for server in by))
     return 0
-
-
-def _set(name: str) -> str:
-    """Store the value that the user types or stdin holds; returns the outcome in words."""
-    value, done = given(f"the value of {name}", hidden=True), "kept"
-    with suppress(keyring.SecretTrouble):
-        keyring.read(name, os.environ)
-        done = "replaced"
-    return f"{name} is {done} in {keyring.write(name, value, os.environ)}"
 
 
 def given(what: str, *, hidden: bool = False) -> str:

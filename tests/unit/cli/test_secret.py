@@ -64,7 +64,7 @@ def test_a_secret_is_set_from_stdin_listed_with_its_servers_and_removed(
     typed(b"x")
     assert implementation("secret").main(["set", "OTHER"]) == 0
     typed(f"{CANARY}\n\n".encode())
-    assert f"TOKEN is replaced in {file}" in out_of(capsys, implementation("secret").main(["set", "TOKEN"]))
+    assert f"TOKEN is kept in {file}" in out_of(capsys, implementation("secret").main(["set", "TOKEN"]))
     assert file.read_text() == f"{CANARY}\n"
 
     assert out_of(capsys, implementation("secret").main(["list"])).splitlines() == [
