@@ -17,11 +17,12 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+import attrs
 import msgspec
 import trio
 from loguru import logger
 
-from daemon.audit.audit_files import FILE_NAME, backward, decoded, entries, files
+from daemon.audit.audit_files import backward, decoded, entries, files
 from daemon.audit.record import AuditRecord, CallMembers, ChainHead, Decision, chained, digest, moment
 from daemon.config.tuning import AuditFailure, AuditKeys
 from daemon.host.private_files import own_file, try_to_take
@@ -93,13 +94,11 @@ class Chain:
         return next((each for each in heads if each.chain == self.id and not self._has(each)), None)
 
     def _has(self, head: ChainHead) -> bool:
-        record = None
         for entry in entries(self.directory, newest_first=True):
-            record = entry.record or record
             if entry.record is not None and entry.record.seq <= head.seq:
                 return entry.record.seq == head.seq and digest(entry.line[:-1]) == head.digest
-        # All are newer: it may have expired, which the check of the whole chain judges.
-        return record is not None
+        # If all are newer, it may have expired, which the check of the whole chain judges.
+        return self.head.seq > 0
 
     def expired(self, before: str, most: int) -> Iterator[tuple[Path, ChainHead]]:
         """The files of days before `before`, or in excess of `most` bytes, each with its last record."""
@@ -127,17 +126,15 @@ class Chain:
         same = self._day >= day
         if same and self._file >= 0 and self._size < FILE_BYTES and os.fstat(self._file).st_nlink:
             return
-        if self._file >= 0:
-            self.sync()
+        self.sync()
         day, number = (self._day, f".{self._number + 1}") if same else (day, "")
         self._open(self.directory / f"{day}{number}.jsonl")
         self.turned = True
 
     def _open(self, path: Path) -> None:
         opened = own_file(path, os.O_RDWR | os.O_APPEND)
-        named = FILE_NAME.fullmatch(path.name)
-        assert named is not None, "files are named by us"
-        self._day, self._number = named[1], int(named[2] or 0)
+        self._day, _, number = path.name.removesuffix(".jsonl").partition(".")
+        self._number = int(number or 0)
         if self._file >= 0:
             os.close(self._file)
         self._file = opened
@@ -213,13 +210,14 @@ Made = Callable[..., AuditRecord | bytes]
 _encode = msgspec.json.Encoder().encode
 
 
+@attrs.define(eq=False)
 class LineMaker:
     """Makes lines as `chained` does; if they are many, in a process: a thread would hold up calls. Blocks."""
 
-    def __init__(self, start: Callable[[Sequence[str]], Any] | None) -> None:
-        """`start` starts a process (`processes.children.start_helper`); None: the caller's thread does all."""
-        self._start, self.rests_at = start, -inf
-        self._running: Any = None
+    _start: Callable[[Sequence[str]], Any] | None = None
+    """Starts a process (`processes.children.start_helper`); None: the caller's thread does all."""
+    rests_at: float = attrs.field(default=-inf, init=False)
+    _running: Any = attrs.field(default=None, init=False)
 
     def lines(self, records: Sequence[bytes | CallMembers], seq: int, prev: str) -> tuple[bytes, int, str]:
         """The lines of records, with the number and digest of the last one."""
@@ -263,45 +261,38 @@ async def _nowhere(_head: ChainHead) -> None:
     """Keep no copy of the head."""
 
 
+@attrs.define(eq=False)
 class Audit:
     """Takes decisions, each as a function that makes its record, and writes the records in order."""
 
-    def __init__(
-        self,
-        root: Path,
-        keys: AuditKeys,
-        daemon: str,
-        keep_head: Callable[[ChainHead], Awaitable[None]],
-        version: str = "",
-        wall: Callable[[], float] = time.time,
-        start: Callable[[Sequence[str]], Any] | None = None,
-    ) -> None:
-        """Start without opening files; `NO_PLACE` as `root` means off. `keep_head` copies the chain's head."""
-        self.keys = keys
-        self.on = keys.enabled and root != NO_PLACE
-        self.problem = ""
-        """Why the last records could not be written; empty if they were."""
-        self.dropped = 0
-        """Decisions of this daemon that were dropped because the queue was full; the event loop counts them."""
-        self.root = root
-        self.chain: Chain | None = None
-        self._daemon, self._version, self._keep_head = daemon, version, keep_head
-        self.now = wall  # in seconds since the epoch
-        self._waiting: deque[tuple[Any, ...]] = deque()
-        self._bodies: list[bytes | CallMembers] = []
-        self._maker = LineMaker(start)
-        # Dropped decisions that a record has reported, and failed records; only the thread writes both.
-        self._told = self._faulty = 0
-        self._some = trio.Event()
-        self._busy_since: float | None = None
-        self._synced_at = self._kept_at = -inf
-        self._kept: ChainHead | None = None
-        self._thread = trio.CapacityLimiter(1)
+    root: Path = NO_PLACE
+    keys: AuditKeys = attrs.field(factory=AuditKeys)
+    _daemon: str = ""
+    _keep_head: Callable[[ChainHead], Awaitable[None]] = _nowhere
+    _version: str = ""
+    now: Callable[[], float] = time.time
+    """Returns seconds since the epoch."""
+    _maker: LineMaker = attrs.field(factory=LineMaker)
+    on: bool = attrs.field(init=False)
+    problem: str = attrs.field(default="", init=False)
+    """Why the last records could not be written; empty if they were."""
+    dropped: int = attrs.field(default=0, init=False)
+    """Decisions of this daemon that were dropped because the queue was full."""
+    chain: Chain | None = attrs.field(default=None, init=False)
+    _told: int = attrs.field(default=0, init=False)
+    """Dropped decisions that a record has reported."""
+    _faulty: int = attrs.field(default=0, init=False)
+    _waiting: deque[tuple[Any, ...]] = attrs.field(factory=deque, init=False)
+    _bodies: list[bytes | CallMembers] = attrs.field(factory=list, init=False)
+    _some: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _busy_since: float | None = attrs.field(default=None, init=False)
+    _synced_at: float = attrs.field(default=-inf, init=False)
+    _kept_at: float = attrs.field(default=-inf, init=False)
+    _kept: ChainHead | None = attrs.field(default=None, init=False)
+    _thread: trio.CapacityLimiter = attrs.field(factory=partial(trio.CapacityLimiter, 1), init=False)
 
-    @classmethod
-    def none(cls) -> Audit:
-        """An audit that is switched off."""
-        return cls(NO_PLACE, AuditKeys(), "", _nowhere)
+    def __attrs_post_init__(self) -> None:
+        self.on = self.keys.enabled and self.root != NO_PLACE
 
     @property
     def lost(self) -> int:
@@ -380,6 +371,9 @@ class Audit:
         """Write, sync and copy whatever is due; returns whether the disk accepted it. `opening`: only write."""
         now = self._busy_since = trio.current_time()
         self._some = trio.Event()
+        if self.dropped > self._told:
+            self._waiting.append((self._lost, self.dropped - self._told, "the disk was too slow"))
+            self._told = self.dropped
         keep = not opening and (last or now >= self._kept_at + HEAD_SECONDS)
         sync = keep or (not opening and now >= self._synced_at + SYNC_SECONDS)
         write = partial(self._write, sync=sync, last=last)
@@ -407,14 +401,10 @@ class Audit:
                 return  # it is off, and makes no files
             self.chain = Chain(self.root, self._maker.lines)
         chain = self.chain
-        while self._waiting or self._bodies or self._told < self.dropped:
+        while self._waiting or self._bodies:
             while self._waiting and len(self._bodies) < MANY:
                 noted = self._waiting.popleft()
                 self._bodies.append(self._body(*noted) if callable(noted[0]) else noted)
-            if (dropped := self.dropped) > self._told:
-                details = {"count": dropped - self._told, "because": "the disk was too slow"}
-                self._told = dropped
-                self._bodies.append(_encode(self.made(Decision.LOST, details=details)))
             chain.append(self._bodies, self._day())
             self._bodies = []
         if sync:
@@ -437,9 +427,11 @@ class Audit:
             return made if isinstance(made, bytes) else _encode(made)
         except Exception as error:  # noqa: BLE001 - the boundary: a bug costs this record, and is recorded
             logger.opt(exception=error).error("internal error in mcpd while recording a decision")
-            because = f"internal error: {type(error).__name__}"
             self._faulty += 1
-            return _encode(self.made(Decision.LOST, details={"count": 1, "because": because}))
+            return _encode(self._lost(1, f"internal error: {type(error).__name__}"))
+
+    def _lost(self, count: int, because: str) -> AuditRecord:
+        return self.made(Decision.LOST, details={"count": count, "because": because})
 
     def _began(self, heads: Sequence[ChainHead] = ()) -> AuditRecord:
         chain = self.chain

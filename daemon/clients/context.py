@@ -78,7 +78,7 @@ class SessionContext(msgspec.Struct, frozen=True, kw_only=True):
     run_script: Callable[..., None]
     """Runs a client's script and answers its call (`script_calls.Scripts.begin`)."""
     tracer: Tracer | None = None
-    audit: Audit = msgspec.field(default_factory=Audit.none)
+    audit: Audit = msgspec.field(default_factory=Audit)
     observed: Observed
     results: KeptResults = msgspec.field(default_factory=KeptResults)
     moves: Mapping[str, str] = msgspec.field(default_factory=dict)

@@ -333,7 +333,7 @@ class OperatorContext(msgspec.Struct, frozen=True, kw_only=True):
     """Returns the time in seconds since the epoch."""
     logins: LoginRuns
     history: History
-    audit: Audit = msgspec.field(default_factory=Audit.none)
+    audit: Audit = msgspec.field(default_factory=Audit)
     access: Tokens | None = None
     """The HTTP tokens; None if the daemon serves no HTTP."""
     console: Callable[[], ConsoleAccess] | None = None

@@ -18,7 +18,7 @@ from daemon.actors.registry import Registry
 from daemon.actors.sampler import Sampler
 from daemon.actors.summarizing import Summarizing
 from daemon.actors.upstream import UpstreamActor
-from daemon.audit.audit_log import NO_PLACE, Audit
+from daemon.audit.audit_log import NO_PLACE, Audit, LineMaker
 from daemon.audit.event_records import note_event
 from daemon.catalog.offer import Offers
 from daemon.catalog.tool_results import Observed
@@ -110,7 +110,7 @@ class Core:
             self.history.life,
             partial(_keep_head, self),
             around.facts.version,
-            start=start_helper,
+            maker=LineMaker(start_helper),
         )
         self.history.listeners.append(partial(note_event, self.audit))
         self.gathering = Gathering(self.history.note)

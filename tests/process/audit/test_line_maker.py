@@ -117,7 +117,7 @@ async def test_a_chain_of_many_calls_is_intact_and_its_process_ends_when_idle_or
     async def keep(head: ChainHead) -> None:
         heads.append(head)
 
-    audit = Audit(tmp_path, AuditKeys(), "host/1/a", keep, start=start_helper)
+    audit = Audit(tmp_path, AuditKeys(), "host/1/a", keep, maker=LineMaker(start_helper))
     await audit.open()
     await trio.to_thread.run_sync(eventually, lambda: has_started(audit._maker))
     for number in range(3 * MANY + 100):

@@ -193,7 +193,7 @@ def old_chain(root: Path) -> Chain:
 
 async def test_without_a_place_it_stays_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    audit = Audit.none()
+    audit = Audit()
     await audit.open()
     audit.configure(AuditKeys(days=7))
     audit.note(audit.made, Decision.SENT)

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from daemon.audit.audit_files import AuditQuery, read
-from daemon.audit.audit_log import Audit, _nowhere
+from daemon.audit.audit_log import Audit
 from daemon.audit.event_records import DECISIONS, LONGEST, note_command, note_event
 from daemon.audit.record import digest
 from daemon.config.tuning import AuditKeys
@@ -17,7 +17,7 @@ from tests.unit.cases import rows_of
 
 async def recorded(root: Path, *noted: Any) -> list[dict[str, Any]]:
     """The records that functions of an audit have left."""
-    audit = Audit(root / "audit", AuditKeys(), "host/1/a", _nowhere, wall=lambda: 1.8e9)
+    audit = Audit(root / "audit", AuditKeys(), "host/1/a", now=lambda: 1.8e9)
     for note in noted:
         note(audit)
     await audit._round()

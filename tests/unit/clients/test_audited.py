@@ -28,10 +28,7 @@ def audited(root: Path, rules: Any = (), surface: str = "category", **keys: Any)
     """A stage with an audit that is written when it is read."""
     stage = stage_of(surface, *(rules or ({"match": "*", "then": "allow"},)))
 
-    async def keep(_head: object) -> None:
-        """Copy it nowhere."""
-
-    audit = Audit(root / "audit", AuditKeys(**keys), "host/1/a", keep)
+    audit = Audit(root / "audit", AuditKeys(**keys), "host/1/a")
     msgspec.structs.force_setattr(stage.context, "audit", audit)
     return stage
 

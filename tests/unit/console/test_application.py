@@ -446,7 +446,7 @@ def clock() -> SimpleNamespace:
 
 @pytest.fixture
 def sessions(clock: SimpleNamespace) -> access.ConsoleSessions:
-    return access.ConsoleSessions(lambda: clock.now, Audit.none())
+    return access.ConsoleSessions(lambda: clock.now, Audit())
 
 
 def test_a_link_is_too_old_after_a_minute(sessions: access.ConsoleSessions, clock: SimpleNamespace) -> None:

@@ -8,14 +8,14 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from daemon.audit.audit_files import AuditQuery, read
-from daemon.audit.audit_log import Audit, _nowhere
+from daemon.audit.audit_log import Audit
 from daemon.config.parse import Plan
 from daemon.config.tuning import AuditKeys
 from tests.unit.operators.stage import OperatorStage
 
 
 def audit_below(root: Path) -> Audit:
-    return Audit(root / "audit", AuditKeys(), "life", _nowhere)
+    return Audit(root / "audit", AuditKeys(), "life")
 
 
 async def records(audit: Audit) -> list[tuple[Any, ...]]:

@@ -11,7 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from daemon.audit.audit_log import Audit, Chain, _nowhere
+from daemon.audit.audit_log import Audit, Chain
 from daemon.audit.record import ChainHead
 from daemon.causes import Cause, Reason
 from daemon.config.config_model import Summaries
@@ -570,7 +570,7 @@ async def test_only_the_last_hours_are_told() -> None:
 
 @pytest.mark.parametrize(("where", "chains"), [("/var/lib/m.db", ["a", "b"]), ("postgresql://db", ["b"])])
 async def test_heads_of_other_machines_are_left_out(tmp_path: Path, where: str, chains: list[str]) -> None:
-    audit = Audit(tmp_path / "audit", AuditKeys(), "life", _nowhere)
+    audit = Audit(tmp_path / "audit", AuditKeys(), "life")
     audit.chain = Chain(audit.root)
     own = audit.chain.id
     daemon = Daemon(audit=audit)

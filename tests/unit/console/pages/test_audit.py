@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from daemon.audit.audit_log import Audit, _nowhere
+from daemon.audit.audit_log import Audit
 from daemon.audit.record import AuditRecord, Decision
 from daemon.config.tuning import AuditKeys
 from daemon.console.pages import activity_pages
@@ -26,7 +26,7 @@ FILE = "2026-11-27.jsonl"
 def context_of(root: Path, *records: AuditRecord) -> OperatorContext:
     """A daemon with these records."""
     written(root, {FILE: lines_of([began(), *records])})
-    return msgspec.structs.replace(operator_context(Stage()), audit=Audit(root, AuditKeys(), "life", _nowhere))
+    return msgspec.structs.replace(operator_context(Stage()), audit=Audit(root, AuditKeys(), "life"))
 
 
 def seqs(values: Mapping[str, Any]) -> list[int]:
