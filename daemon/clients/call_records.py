@@ -10,7 +10,7 @@ import msgspec
 from daemon.audit.audit_log import Audit
 from daemon.audit.record import AuditRecord, Decision, acting, body_of, digest, moment
 from daemon.catalog.permissions import ruled
-from daemon.clients.calls import MAX_ARGUMENTS, ClientCall, known_record
+from daemon.clients.calls import MAX_ARGUMENTS, ClientCall, record_key
 from daemon.config.names import own_name
 from daemon.errors import ToolHeld
 from daemon.kit.waiting import keep_latest
@@ -48,14 +48,14 @@ def record_of(call: ClientCall, sent: bool, trace: CallTrace | None, arguments: 
 
 def _shared(audit: Audit, call: ClientCall, *, sent: bool) -> bytes:
     """Encode the members (`daemon` onwards) that records of a session's sent calls by one decision share."""
-    if sent and (known := known_record(call)):
-        return known
+    key = record_key(call)
+    if sent and (known := call.calls.recorded.get(key)):
+        return known[0]
     forward = call.forward
     made = _encode(_record(audit, call, sent=sent)).partition(b",")[2][:-1]
     # Only a remembered decision comes again, and it keeps no arguments, which may be megabytes.
     if sent and forward is not None and forward.arguments == b"{}" and not (forward.ask or forward.repair):
-        about = forward, call.request.session, call.request.client, made
-        keep_latest(call.calls.recorded, id(forward), about, KEPT)
+        keep_latest(call.calls.recorded, key, (made, (forward, call.request.session)), KEPT)
     return made
 
 

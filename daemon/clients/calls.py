@@ -17,7 +17,7 @@ from daemon import protocol
 from daemon.catalog.authorship import UnsafeQuestion
 from daemon.catalog.extensions import carried, with_tasks
 from daemon.catalog.tool_results import text_in
-from daemon.clients.attachment import Attachment, Request, linked_in, note_links
+from daemon.clients.attachment import Request, linked_in, note_links
 from daemon.clients.client import Client
 from daemon.clients.connected_clients import LEVELS, rank_in, wished_rank
 from daemon.clients.context import SessionContext
@@ -40,6 +40,7 @@ from daemon.surfaces.answers import error_result
 from daemon.surfaces.calling import call_by_app
 from daemon.surfaces.surface import Action, Forward, View
 from daemon.tracing.call_trace import CallTrace
+from daemon.tracing.tracer import Tracer
 from daemon.wire.envelope import Buffer, is_utf8
 from daemon.wire.requests import Peer, PeerRequest
 
@@ -303,11 +304,9 @@ def _progress(params: Mapping[str, Raw]) -> float:
         return math.inf
 
 
-def known_record(call: ClientCall) -> bytes:
-    """The shared part of a call's record, if an earlier call by the same decision has made it; else empty."""
-    found, request = call.calls.recorded.get(id(call.forward)), call.request
-    is_same = found is not None and found[1] is request.session and found[2] == request.client
-    return found[3] if found is not None and is_same else b""
+def record_key(call: ClientCall) -> tuple[int, int, str]:
+    """The decision, session and client of a call, whose records share a part."""
+    return id(call.forward), id(call.request.session), call.request.client
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -327,8 +326,8 @@ class CallsInFlight:
     """Handles a result that asks for input; False if it is an answer."""
     open: dict[bytes, ClientCall] = attrs.field(factory=dict, init=False)
     total: int = attrs.field(default=0, init=False)
-    recorded: dict[int, tuple[Forward, Attachment, str, bytes]] = attrs.field(factory=dict, init=False)
-    """The shared part of records, by decision (`clients.call_records`)."""
+    recorded: dict[tuple[int, int, str], tuple[bytes, object]] = attrs.field(factory=dict, init=False)
+    """The shared part of records by `record_key`, whose ids stay valid (`clients.call_records`)."""
     server_requests: ServerRequests = attrs.field(init=False)
     _clock: Callable[[], float] = attrs.field(init=False)
     _ended: list[tuple[ClientCall, str, int, str]] = attrs.field(factory=list, init=False)
@@ -486,22 +485,22 @@ class CallsInFlight:
 
     def note_end(self, call: ClientCall, outcome: str, seconds: float, at: float, size: int) -> None:
         """Trace and record a call that ended `at` (seconds since the epoch) with an answer of `size` bytes."""
-        trace = call.trace
-        if trace is not None:
+        trace, tracer = call.trace, self.context.tracer
+        if trace is not None and tracer is not None:
             call.trace = None
-            _end_trace(call, trace, outcome, at, size)
+            _end_trace(call, trace, tracer, outcome, at, size)
         # A script counts as sent once it runs, and a call whose server has asked for input was sent before.
         began = call.round is not None or (call.makes is not None and call.upstream is not None)
         sent = began or (call.key is not None and not call.in_line)
-        if not (sent or outcome not in {OK, CANCELLED}) or not (audit := self.context.audit).on:
+        if (not sent and outcome in {OK, CANCELLED}) or not (audit := self.context.audit).on:
             return
-        known = known_record(call) if sent and trace is None and not audit.keys.arguments else b""
+        plain = sent and trace is None and not audit.keys.arguments
         given = bytes(call.params[-1]) if call.params else call.given
         if len(call.given) > LARGE:
             audit.note(bytes, self.make_record(call, sent, trace, given, outcome, seconds, at, size))
-        elif known:
+        elif plain and (known := self.recorded.get(record_key(call))):
             # Thousands of calls that wait to be recorded would fill the processor's caches.
-            audit.note(known, given, outcome, seconds, at, size)
+            audit.note(known[0], given, outcome, seconds, at, size)
         else:
             audit.note(self.make_record, call, sent, trace, given, outcome, seconds, at, size)
 
@@ -527,10 +526,8 @@ def _count(tally: Tally, call: ClientCall, outcome: str) -> None:
         tally.refused(outcome)
 
 
-def _end_trace(call: ClientCall, trace: CallTrace, outcome: str, at: float, size: int) -> None:
-    tracer, request, upstream = call.calls.context.tracer, call.request, call.upstream
-    if tracer is None:
-        return
+def _end_trace(call: ClientCall, trace: CallTrace, tracer: Tracer, outcome: str, at: float, size: int) -> None:
+    request, upstream = call.request, call.upstream
     trace.ended, trace.at = trio.current_time(), at
     # A client can make up any name, and there may only be so many.
     known = upstream is not None or call.name in request.surface.meta_tools
@@ -539,6 +536,5 @@ def _end_trace(call: ClientCall, trace: CallTrace, outcome: str, at: float, size
     version = protocol.MODERN_VERSION if request.modern else call.calls.client.protocol
     arguments = call.given[:MAX_ARGUMENTS] if tracer.arguments else b""
     uri = call.label.partition("/resource:")[2] if call.method == protocol.READ_RESOURCE else ""
-    trace.about = request.id, arguments, request.session.name, version, uri, len(call.given)
-    trace.size = size
+    trace.about = request.id, arguments, request.session.name, version, uri, len(call.given), size
     tracer.ended(trace, (call.client_method, name, ""), own, outcome)

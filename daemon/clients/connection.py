@@ -320,12 +320,10 @@ class ClientConnection:
     def end_trace(self, request_id: bytes, outcome: str = OK) -> None:
         """End the trace of a request, unless it has ended or a task goes on with the request."""
         goes_on = request_id in self._waiting or self.attachments.holds(request_id)
-        if request_id in self._traces and not goes_on:
-            tracer = self.context.tracer
-            assert tracer is not None, "it has begun the trace"
+        if (tracer := self.context.tracer) is not None and request_id in self._traces and not goes_on:
             method, trace = self._traces.pop(request_id)
             trace.ended, trace.at = trio.current_time(), self.context.wall()
-            trace.about = request_id, b"", self.attachments.own.name, self.client.protocol, "", 0
+            trace.about = request_id, b"", self.attachments.own.name, self.client.protocol, "", 0, 0
             tracer.ended(trace, (method, "", ""), (method, "", ""), outcome)
 
     def fail(self, request_id: bytes, method: str, error: Exception) -> None:

@@ -66,10 +66,8 @@ class CallTrace(Struct, eq=False, gc=False):
     in_line: float = 0.0
     """Since when the call has been queued at its server; 0 if it is not."""
     waits: tuple[tuple[str, float, float], ...] = ()
-    about: tuple[bytes, bytes, str, str, str, int] = (b"", b"", "", "", "", 0)
-    """The request's raw id and arguments, session, MCP revision, listed resource, and size of its arguments."""
-    size: int = 0
-    """Bytes of the answer."""
+    about: tuple[bytes, bytes, str, str, str, int, int] = (b"", b"", "", "", "", 0, 0)
+    """The request's raw id and arguments, session, MCP revision, listed resource, bytes asked and answered."""
     code: str = ""
     """The JSON-RPC code of the error, if any."""
     series: tuple[tuple[str, ...], ...] = ()

@@ -83,7 +83,7 @@ class OtlpExport:
         for call in calls:
             (_, *asked), (_, *sent) = call.series
             number, arguments = (each.decode(errors="replace") for each in call.about[:2])
-            said = number.strip('"'), self._redact(arguments), *call.about[2:], call.size, call.code
+            said = number.strip('"'), self._redact(arguments), *call.about[2:], call.code
             more: About = {**dict(zip(ABOUT, said, strict=True)), URI: self._redact(call.about[4])}
             about, whole = _attributes(*asked, **more), (call.began, call.ended)
             spans.append(self._span(call, SpanKind.SERVER, (call.span, call.parent), whole, about))

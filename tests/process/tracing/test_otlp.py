@@ -33,7 +33,7 @@ def test_an_event_of_a_traced_call_has_its_trace_and_another_has_none() -> None:
 
 
 def test_the_uri_of_a_resource_has_no_secret() -> None:
-    asked, about = ("resources/read", "", "db", ""), (b"1", b"", "#1", "", "db://me:s3cr3t-7fK2@h/t", 0)
+    asked, about = ("resources/read", "", "db", ""), (b"1", b"", "#1", "", "db://me:s3cr3t-7fK2@h/t", 0, 0)
     series = (("", *asked),) * 2
     trace = CallTrace(1, 0, 2, 3, True, 1.0, sent=2.0, ended=3.0, at=3.0, about=about, series=series)
     collected, _ = exported(trace, signal="traces")

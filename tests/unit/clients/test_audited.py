@@ -189,8 +189,8 @@ async def test_a_call_shares_nothing_with_those_of_another_session_nor_with_thos
         await answered(stage, guest, number)
         await records(stage)
     known = guest.session.calls.recorded
-    ((key, (forward, _session, client, _made)),) = known.items()
-    known[key] = forward, object(), client, b'"daemon":"","decision":"another session\'s"'  # type: ignore[assignment]
+    (decision, _session, client), (_made, kept) = known.popitem()
+    known[decision, 0, client] = b'"daemon":"","decision":"another session\'s"', kept
     await answered(stage, guest, 3)
     await records(stage)
     stage.alpha.refusal = UpstreamUnavailable("down", server="alpha")
