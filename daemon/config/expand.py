@@ -120,9 +120,7 @@ _OF_WORKSPACES = ("command", "args", "env", "cwd", "sandbox")
 """Keys that may hold ${workspace}: they configure a process or its sandbox."""
 
 _LATE_FORMS = "write ${keyring:NAME} or ${run:COMMAND ARGUMENTS}: quotes must end, and a } ends the reference"
-_NOT_LATE = (
-    "only args, env, headers, url and auth.clientSecret of a server can hold ${run:...} and ${keyring:...}"
-)
+_NOT_LATE = "only args, env, headers, url and auth.clientSecret of a server hold ${run:...} and ${keyring:...}"
 _OF_RUNS = ("args", "env", "headers", "url")
 """Keys of a server that may hold ${run:...} and ${keyring:...}, besides `auth.clientSecret`."""
 

@@ -38,7 +38,7 @@ def fetch(url: str, *, most: int, private: bool = False, seconds: float = SECOND
 
 
 async def _fetched(url: httpx2.URL, most: int, seconds: float, redirects: int, *, private: bool) -> bytes:
-    place, timeout = _place(url), {"timeout": {"connect": CONNECT_SECONDS}}
+    timeout = {"timeout": {"connect": CONNECT_SECONDS}}
     transport = CheckedTransport(
         inner=httpx2.AsyncHTTPTransport(verify=ssl.create_default_context(), trust_env=False),
         check_url=partial(_refuse_unsafe, private=private),
@@ -51,11 +51,9 @@ async def _fetched(url: httpx2.URL, most: int, seconds: float, redirects: int, *
             response = await transport.handle_async_request(httpx2.Request("GET", url, extensions=timeout))
             if response.status_code == httpx2.codes.OK:
                 return await response.aread()
-        if not response.has_redirect_location:
-            raise SourceTrouble(f"{place} answered HTTP {response.status_code}")
+        if not redirects or not response.has_redirect_location:
+            raise SourceTrouble(f"{_place(url)} answered HTTP {response.status_code}")
         target = url.join(response.headers["location"])
-        if not redirects:
-            raise SourceTrouble(f"{place} redirects to {_place(target)}, which is not followed")
         return await _fetched(target, most, seconds, redirects - 1, private=False)
 
 

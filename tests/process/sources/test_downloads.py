@@ -138,5 +138,5 @@ def test_so_many_redirects_are_followed(monkeypatch: pytest.MonkeyPatch) -> None
     with registry(DOCUMENTS, tls=serving) as files, registry(hostile="redirects") as running:
         running.leads_to = f"https://files.example.com:{files.port}{path_of(NAME)}"
         assert NAME.encode() in fetch(running.url, most=1000, private=True, redirects=1)
-        with pytest.raises(SourceTrouble, match=r"redirects to https://files.example.com:.* not followed"):
+        with pytest.raises(SourceTrouble, match="answered HTTP 302"):
             fetch(running.url, most=1000, private=True)

@@ -155,9 +155,7 @@ def test_what_was_written_is_read(value: str) -> None:
 
 
 OP = "${run:op read 'op://Dev vault/item/k9Q2z3aBx7Lw1fR4'}"
-ELSEWHERE = (
-    "only args, env, headers, url and auth.clientSecret of a server can hold ${run:...} and ${keyring:...}"
-)
+ELSEWHERE = "only args, env, headers, url and auth.clientSecret of a server hold ${run:...} and ${keyring:...}"
 
 
 @cases("entry")
