@@ -218,7 +218,7 @@ def _drawn(after: Catalog, before: Catalog) -> Catalog:
     changed = [
         (was, after.servers[name]) for name, was in before.servers.items() if was is not after.servers[name]
     ]
-    if any(_lists_others(was, now) or was.disabled != now.disabled for was, now in changed):
+    if any(_lists_others(was, now) for was, now in changed):
         return _assembled(after, before)
     if any(was.lists is not now.lists for was, now in changed):
         return _named(_with_lists(after), before)
@@ -356,7 +356,7 @@ def _resolved(catalog: Catalog, before: Catalog | None) -> dict[str, ToolCategor
     held = {(name, tool) for name, entry in entries.items() for tool in entry.tool_list.held}
     known: Mapping[str, ToolCategory] = {}
     changed: set[str] = set()
-    if before is not None and _draws_alike(catalog, before):
+    if before is not None and catalog.config is before.config and catalog.switched == before.switched:
         known = before.categories
         changed = {name for name, entry in entries.items() if _lists_others(before.servers[name], entry)}
     return {
@@ -365,14 +365,6 @@ def _resolved(catalog: Catalog, before: Catalog | None) -> dict[str, ToolCategor
         else resolve(category, listed, catalog.names.given, held)
         for name, category in wanted.items()
     }
-
-
-def _draws_alike(one: Catalog, other: Catalog) -> bool:
-    return (
-        one.config is other.config
-        and one.switched == other.switched
-        and all(entry.disabled == other.servers[name].disabled for name, entry in one.servers.items())
-    )
 
 
 def _taken_over(entry: ServerEntry, before: Catalog | None) -> ToolCategory | None:

@@ -84,7 +84,7 @@ OPEN = Gate()
 
 def gate_of(server: Server, config: Config, known: Mapping[str, Known] | None) -> Gate:
     """Make a server's gate; `known` has the approvals by identity, or is None until they are read."""
-    identity, trust, lock = server.identity or server.name, server.trust or config.trust, config.lock
+    identity, trust, lock = server.identity, server.trust or config.trust, config.lock
     locked = None if lock is None else lock.servers.get(server.name)
     is_barred = lock is not None and (locked is None or locked.identity != identity)
     approvals = None if known is None else known.get(identity, {})

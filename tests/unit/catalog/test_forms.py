@@ -166,12 +166,9 @@ def test_an_argument_that_accepts_the_same_in_other_words_is_unchanged(
     assert change(Kind.TOOL, *both) == change(Kind.TOOL, *both[::-1]) == {}
 
 
-@pytest.mark.parametrize("options", ["anyOf", "oneOf"])
-def test_fewer_alternatives_are_no_change_and_more_are_one(options: str) -> None:
-    types: list[Json] = [{"type": "string"}, {"type": "number"}, {"type": "object"}]
-    few, many = (
-        raw({**PLAIN, "inputSchema": {"properties": {"place": {options: each}}}}) for each in (types[:2], types)
-    )
+@cases("what", "less", "more")
+def test_less_is_no_change_and_more_is_one(what: str, less: Json, more: Json) -> None:
+    few, many = (raw({**PLAIN, "inputSchema": {"properties": {"place": each}}}) for each in (less, more))
     assert change(Kind.TOOL, many, few) == {}
     assert change(Kind.TOOL, few, many) == {"argumentsChanged": ["place"]}
 
@@ -260,6 +257,15 @@ def test_options_within_options_take_bounded_work() -> None:
     )
     assert Comparing().change(Kind.TOOL, before, after) is None
     assert change(Kind.TOOL, before, after) == {"members": ["definition"]}
+
+
+def test_a_long_text_around_many_options_takes_bounded_work() -> None:
+    options = [{"title": f"Option {'x' * each}"} for each in range(50)]
+    before, after = (
+        raw({**PLAIN, "inputSchema": {"properties": {"x": {"title": "x" * 20_000, "anyOf": each}}}})
+        for each in (options, options[1:])
+    )
+    assert Comparing().change(Kind.TOOL, before, after) is None
 
 
 def test_beyond_the_bound_nothing_is_compared() -> None:
