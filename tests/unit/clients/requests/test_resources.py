@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from daemon.catalog.kinds import LISTS
 from daemon.clients.attachment import (
     LONGEST,
     MAX_LINKS,
@@ -140,15 +141,20 @@ async def test_a_resource_that_is_switched_off_says_so(stage: Stage, nursery: tr
     assert "alpha" in error["message"]
 
 
-async def test_what_no_server_lists_is_waited_for_where_one_has_not_listed_yet(nursery: trio.Nursery) -> None:
+@cases("what", "method", "params", "last")
+async def test_a_list_that_may_have_it_is_waited_for(
+    nursery: trio.Nursery, what: str, method: str, params: dict[str, Any], last: str
+) -> None:
     stage = Stage()
     for server in ("alpha", "beta"):
-        stage.offers(server, Kind.TEMPLATE)
-    stage.offers("beta", Kind.RESOURCE, "file:///beta")
-    stage.offers("beta", Kind.RESOURCE, "file:///beta", "file:///gamma")
+        for kind in LISTS:
+            if (server, kind) != ("beta", last):
+                stage.offers(server, kind)
     client = await stage.client(nursery)
-    await read(client, "mcpd://alpha/x%3Ay")
-    assert uri_in(await stage.alpha.wait_sent()) == "x:y"
+    await client.ask(method, params)
+    assert (await client.request("ping"))["result"] == {}
+    stage.offers("beta", Kind(last), {LISTS[Kind(last)].key: "note:1", "name": "note:1"})
+    assert (await stage.upstreams["beta"].wait_sent()).call.method == method
 
 
 # --- what a result has linked to ---------------------------------------------------------------------------
