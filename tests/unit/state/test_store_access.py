@@ -435,9 +435,13 @@ class ExpiryBench:
         self.expiry = Expiry(self.notes, self.access, idle=idle, wall=lambda: self.wall)
 
     async def sweep(self) -> set[str]:
-        """What is left on the disk after a look."""
+        """What is left on the disk after a look, and in memory, if all of it was read."""
+        for each in self.disk.sessions.values():
+            self.notes.read(each)
+        before = {*self.disk.sessions}
         await self.expiry.sweep(lambda: self.live, self.write)
-        return set(self.disk.sessions)
+        assert {key for key in before if self.notes.known(key)} == {*self.disk.sessions}
+        return {*self.disk.sessions}
 
     async def write(self) -> None:
         self.notes.were_written(*self.notes.next_batch())
@@ -469,7 +473,6 @@ async def test_those_in_use_stay_and_say_so(mock_clock: MockClock) -> None:
     bench = ExpiryBench(idle=100)
     bench.disk.sessions = {"used": session("used", at=START - 101)}
     bench.live = ["used"]
-    bench.notes.read(bench.disk.sessions["used"])
     await bench.access.open()
     bench.expiry.start()
     assert await bench.sweep() == {"used"}
