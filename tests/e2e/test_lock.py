@@ -275,11 +275,13 @@ def test_what_waits_for_approval_is_not_written_before_somebody_agrees() -> None
         changeable(script, tool("look"), tool("more"))
         daemon.ask("restart", server="a")
         daemon.ready("a")
+        # The daemon reads what it did not have to serve yet.
+        servers = {"a": entry, "b": scripted(tools=["echo"])}
+        daemon.config.write_text(json.dumps({"trust": "changes", "mcpServers": servers}))
         status, out, _ = here.run()
-        assert (status, out.splitlines()[1:]) == (
-            0,
-            ["a: 1 left out until `mcpd approve a` or `mcpd lock --approve a`"],
-        )
+        left = "a: 1 left out until `mcpd approve a` or `mcpd lock --approve a`"
+        assert (status, out.splitlines()[1:]) == (0, [left])
+        assert here.locked().keys() == servers.keys()
         assert set(here.locked()["a"]["tools"]) == {"look"} == names(daemon, "a")
         assert here.check() == (1, [("a", "new", "more")])
         assert here.run("--approve")[0] == 0

@@ -249,6 +249,7 @@ SERVERS: dict[str, Any] = {
     "new": {"state": "ready", "tools": 0, "held": {"echo": {}, "prompt:greet": {}}},
     "off": {"state": "disabled", "tools": 0},
     "notion": {"state": "needs_auth", "reason": "401\nmore", "tools": 0},
+    "sso": {"state": "needs_auth", "reason": "Not you.", "cause": "login-refused", "tools": 0},
     "slow": {"state": "starting", "tools": 0},
     "box": {"state": "dormant", "happened": "It did not list.", "cause": "exited", "tools": 0},
     "gone": {"state": "backoff", "reason": "exited with status 2", "happened": "There is no /x.", "tools": 0},
@@ -262,6 +263,7 @@ def test_what_works_what_needs_attention_and_the_way_back(user: Users) -> None:
     works, attention, undo = summary(SERVERS, [PROGRAMS["codex"]], found, options)
     assert works == "Works: time, later, new, in Codex once restarted."
     assert "notion: needs_auth, 401 (`mcpd login notion`)" in attention
+    assert "sso: needs_auth, Not you (`mcpd doctor`)" in attention
     assert "gone: backoff, There is no /x (`mcpd doctor`)" in attention
     assert "box: dormant, It did not list (`mcpd doctor`)" in attention
     assert "slow is still starting (`mcpd status`)" in attention
