@@ -127,14 +127,21 @@ async def test_the_child_is_known_while_it_lives(tmp_path: Path) -> None:
 
 async def test_the_end_of_a_run_is_known_before_its_clean_up_is_over() -> None:
     """A child that will not stop must not make callers wait for the news."""
-    server = scripted(ignore=["term", "eof"], timeouts={"stop_eof": 3 * PATIENCE, "stop_term": 3 * PATIENCE})
-    async with stage(server) as it:
+    lasting: Any = {
+        "ignore": ["term", "eof"],
+        "timeouts": {"stop_eof": 3 * PATIENCE, "stop_term": 3 * PATIENCE},
+    }
+    async with stage(scripted(**lasting)) as it:
         await it.ready()
         with pytest.raises(UpstreamLost):
             await it.call("act", close_stdout=True, never=True).wait()
         await it.reach(BACKOFF)
         with pytest.raises(UpstreamUnavailable):
             it.call("echo")
+        it.children.hurry()
+    refusal = {"error": {"code": -32603, "message": "no licence"}}
+    async with stage(scripted(**lasting, on={"initialize": refusal})) as it:
+        assert "no licence" in (await it.reach(BACKOFF)).reason
         it.children.hurry()
 
 
@@ -235,6 +242,7 @@ async def test_a_server_above_its_ceiling_is_ended_and_everybody_is_told_why(tmp
         async with beside(Warden(it.upstreams, seconds=0.1).run):
             with pytest.raises(UpstreamLost, match=r"uses .* of memory, its ceiling is 1 MiB") as lost:
                 await in_time(sent.wait(), LONG)
+        assert it.one.child.status.value.state is BACKOFF
         assert "(limits.memoryBytes): mcpd ended it; whether the call ran is unknown" in lost.value.message
         with pytest.raises(UpstreamUnavailable, match="was not sent"):
             await waiting.wait()
