@@ -198,12 +198,17 @@ def told(**config: Any) -> list[tuple[str, str]]:
     return [(fault.path, fault.message) for fault in oversights(config_of(config))]
 
 
-def test_a_server_that_nothing_is_said_of_is_told_unless_it_is_switched_off() -> None:
-    ((place, message),) = told(
-        mcpServers={"git": SERVER, "bare": {"command": "x"}, "off": {"command": "x", "enabled": False}}
-    )
+def test_servers_and_categories_without_a_description_are_told_unless_they_are_switched_off() -> None:
+    bare, off = {"command": "x"}, {"command": "x", "enabled": False}
+    ((place, message),) = told(mcpServers={"git": SERVER, "bare": bare, "off": off})
     assert place == "$.mcpServers.bare"
-    assert "no 'description'" in message
+    assert "this server has no 'description'" in message
+    assert "`mcpd set bare description='...'`" in message
+    categories = {"reading": {"server": "git"}, "writing": {"server": "git"}}
+    ((place, message),) = told(mcpServers={"git": SERVER}, categories=categories)
+    assert place == "$.categories"
+    assert "'reading' and 'writing' have no 'description'" in message
+    assert "`mcpd set . categories.NAME.description='...'`" in message
 
 
 @cases("other", "still_has")
