@@ -106,7 +106,7 @@ class ApprovalNotes:
 
 
 def _can_be_kept(name: str) -> bool:
-    return len(name) <= NAME_BYTES and len(name.encode(errors="replace")) <= NAME_BYTES
+    return len(name.encode(errors="replace")) <= NAME_BYTES
 
 
 Switches = frozenset[tuple[str, str]]

@@ -179,12 +179,15 @@ def test_a_definition_is_listed_byte_for_byte_unless_its_name_differs() -> None:
     )
 
 
-def test_hidden_characters_are_spelt_out_and_noted() -> None:
-    hiding = definition(Kind.PROMPT, "a", "plan", title="do\u202ethis", description="plain")
+@pytest.mark.parametrize(
+    ("more", "begins"), [({"description": "plain"}, "plain\n"), ({}, ""), ({"description": 5}, "")]
+)
+def test_hidden_characters_are_spelt_out_and_noted(more: dict[str, Any], begins: str) -> None:
+    hiding = definition(Kind.PROMPT, "a", "plan", title="do\u202ethis", **more)
     (shown,) = Offer(after(TWO, [prompts("a", hiding)]), Profile(name="p")).definitions(Kind.PROMPT).values()
     told = json.loads(shown.listed())
     assert told["title"] == r"do\u{202e}this"
-    assert told["description"].startswith("plain\n[mcpd: this definition has hidden characters")
+    assert told["description"].startswith(f"{begins}[mcpd: this definition has hidden characters")
     assert shown.definition.raw == hiding.raw
 
 

@@ -184,6 +184,6 @@ async def test_of_many_resources_no_error_names_all_and_a_uri_too_long_for_a_sto
         with pytest.raises(Refused, match=f"It has {MAX_LISTED + 1}; `mcpd resources` lists them") as refused:
             await here.switch("git/resource:QQQQQQ", off=True)
         assert "mem://" not in str(refused.value)
-        await learn(here, Kind.RESOURCE, "mem://" + "x" * NAME_BYTES)
+        await learn(here, Kind.RESOURCE, "mem://" + "é" * (NAME_BYTES // 2))
         with pytest.raises(InvalidArguments, match="more than 2000 bytes and cannot be switched alone"):
-            await here.switch("git/resource:mem://" + "x" * NAME_BYTES, off=True)
+            await here.switch("git/resource:mem://" + "é" * (NAME_BYTES // 2), off=True)
