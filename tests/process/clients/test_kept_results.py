@@ -17,6 +17,7 @@ from daemon import errors
 from daemon.clients import kept_results
 from daemon.clients.client import LOCAL_USER, Principal
 from daemon.clients.kept_results import MAX_AGE, SWEEP_SECONDS, KeptResults
+from daemon.processes import marks
 from daemon.scripting import text_search
 from daemon.surfaces.additions import FRAME
 from daemon.surfaces.surface import ReadResult
@@ -273,9 +274,11 @@ async def test_answers_of_searches_are_bounded(results: KeptResults) -> None:
         assert len(json.dumps(found)) <= 4000 - FRAME + 2
 
 
-def test_a_search_gives_the_daemon_little_more_than_its_room() -> None:
+def test_a_search_gives_the_daemon_little_more_than_its_room_and_leaves_no_mark() -> None:
+    before = marks.living()
     for program in ('"x" * 1000000', "[range(100000)]"):
         assert len(text_search.search(b"{}", 1000, None, program)) <= 1002
+    assert marks.living() == before
 
 
 @pytest.mark.parametrize("program", ["def f: f; f", '"a" * 1e9', "[limit(1e9; repeat(1))] | length"])
