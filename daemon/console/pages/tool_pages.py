@@ -57,10 +57,6 @@ FOUND = 50
 """Tools that a search shows; a model gets fewer."""
 
 
-WIDTH = 160
-"""Characters of a description in a list; the tool's page has the whole."""
-
-
 async def _of_list(viewer: Viewer) -> Holders:
     context, query = viewer.context, viewer.query
     words, category, server = (query.get(name, "") for name in ("q", "category", "server"))
@@ -146,7 +142,7 @@ def _category(catalog: Catalog, name: str, category: ToolCategory) -> dict[str, 
     return {
         **_counted(catalog, name, [*category.servers], keys),
         "address": with_query("/tools", category=name),
-        "description": one_line(category.description, WIDTH),
+        "description": one_line(category.description),
     }
 
 
@@ -229,7 +225,7 @@ def _row(viewer: Viewer, key: ToolKey, counts: Counter[ToolKey], *, described: s
     return {
         "server": key[0],
         "tool": key[1],
-        "description": one_line(own if described is None else described, WIDTH),
+        "description": one_line(own if described is None else described),
         "state": state,
         "why": off or ("" if state == "on" else f"server {key[0]} is {entry.status.state}"),
         "loaded": counts[key],
@@ -348,7 +344,7 @@ def _fields(definition: Mapping[str, Any]) -> list[dict[str, Any]]:
         choices = _choices(of)
         texts = [each if isinstance(each, str) else document(each) for each in choices]
         written = "choice" if texts else _WRITTEN.get(sole_type(of), "json")
-        about = one_line(str(of.get("description", "")))[:WIDTH]
+        about = one_line(str(of.get("description", "")))
         made.append(
             {"name": name, "as": written, "choices": texts, "required": name in required, "about": about}
         )
