@@ -1,13 +1,15 @@
 """Secrets that commands print, and those in a real Secret Service, gnome-keyring, or in files beside it."""
 
+import json
 import os
 import shlex
 import signal
 import subprocess
 import tracemalloc
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 import secretstorage
@@ -16,6 +18,7 @@ from secretstorage.collection import SESSION_COLLECTION
 from secretstorage.defines import SS_PATH
 from secretstorage.util import SERVICE_IFACE, DBusAddressWrapper
 
+from daemon.errors import CannotStart
 from daemon.host.paths import secrets_dir
 from daemon.processes.children import MOST_PRINTED, Children
 from daemon.secrets import commands, keyring
@@ -23,7 +26,8 @@ from daemon.secrets.keyring import SERVICE, SecretTrouble
 from tests.faults.stage import is_alive, leaving_nothing
 from tests.secret_service import lock_all, service
 from tests.unit.cases import cases
-from tests.waiting import PATIENCE, WAIT, background, in_time
+from tests.unit.config.reading import config_of
+from tests.waiting import PATIENCE, WAIT, background, beside, in_time
 
 SECRET = "7fK2mQ9xVb4Z-secret"
 
@@ -117,6 +121,31 @@ async def test_what_does_not_end_is_ended(script: str, tmp_path: Path, monkeypat
 async def test_a_command_that_leaves_others_at_its_pipe_is_done_when_it_ends(how: str, tmp_path: Path) -> None:
     assert await asked("sh", "-c", f"echo {SECRET}; {how} echo $! >>pids", HOME=str(tmp_path)) == SECRET
     assert not _left(tmp_path)
+
+
+async def test_a_command_is_done_although_another_process_keeps_its_output_open(tmp_path: Path) -> None:
+    fifo, kept = tmp_path / "fifo", list[int]()
+    os.mkfifo(fifo)
+
+    def keep() -> None:
+        kept.append(os.open(f"/proc/{fifo.read_text().strip()}/fd/1", os.O_WRONLY))
+        fifo.write_text("go on\n")
+
+    words = ("sh", "-c", f"echo $$ >{fifo}; read line <{fifo}; echo {SECRET}")
+    async with keeping() as children, beside(trio.to_thread.run_sync, keep):
+        assert await in_time(commands.said(words, os.environ, children)) == SECRET
+    os.close(*kept)
+
+
+@pytest.mark.parametrize("entry", [{"command": "x", "env": {"K": "$"}}, {"url": "http://x/?$"}])
+async def test_a_process_takes_a_secret_of_several_lines_and_a_url_does_not(entry: dict[str, Any]) -> None:
+    for lines in (1, 2):
+        text = json.dumps({"s": entry}).replace("$", f"${{run:seq {lines}}}")
+        server = config_of({"mcpServers": json.loads(text)}).mcp_servers["s"]
+        takes = lines == 1 or "command" in entry
+        async with leaving_nothing(), keeping() as children:
+            with nullcontext() if takes else pytest.raises(CannotStart, match="printed several lines"):
+                await in_time(commands.RunSecrets(children).filled(server))
 
 
 def _left(directory: Path) -> list[int]:
