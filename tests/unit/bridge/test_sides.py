@@ -95,6 +95,7 @@ def test_what_has_no_effect_is_asked_again_and_nobody_notices(talk: Talk) -> Non
     talk.handshake()
     ping = {"id": "p", "method": "ping"}
     talk.passes(LIST, ping)
+    assert talk.conversation.deadline is None
     talk.restarts()
     assert talk.got == [INITIALIZED, LIST, ping]
     talk.answers(result(1), result("p"))
