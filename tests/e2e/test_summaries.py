@@ -115,7 +115,7 @@ def test_sentences_stand_where_models_choose_and_are_searched_and_are_kept() -> 
 def test_the_switch_rules_the_model_too_and_a_reload_asks_another() -> None:
     with at_hand(endpoint_server.well) as server, at_hand(endpoint_server.well) as other:
         with serving({**config(server), "lazy": False}, ENVIRON) as daemon:
-            assert "switched off" in summarizer(daemon)["off"]
+            assert "switched off" in daemon.ask("summaries")["state"]["off"]
             daemon.config.write_text(json.dumps(config(other, model="another")))
             assert "needs a new start" not in daemon.run("reload")
             wait_said(daemon)
@@ -126,8 +126,9 @@ def test_the_switch_rules_the_model_too_and_a_reload_asks_another() -> None:
             daemon.run("reload")
             daemon.changes("painter", PAINT, {**DRAW, "description": "Draws two lines."})
             daemon.ready()
+            assert len(other.asked) == asked
+            assert daemon.ask("summaries", test="")["test"]["model"] == "another"
         assert not server.asked
-        assert len(other.asked) == asked
 
 
 def look_everywhere(daemon: Daemon) -> None:
