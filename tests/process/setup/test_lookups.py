@@ -26,32 +26,14 @@ def client(directory: Path, name: str, body: str) -> None:
     program.chmod(0o755)
 
 
-@pytest.mark.parametrize(
-    ("package", "name", "body", "version"),
-    [
-        (
-            NPM,
-            "npm",
-            "assert sys.argv[1:] == ['view', '@s/p', 'version']; print('warning\\n1.2.3-rc.1')",
-            "1.2.3-rc.1",
-        ),
-        (NPM, "npm", "sys.exit('E404')", None),
-        (PYPI, "uv", "assert sys.stdin.read() == 's_p'; print('s-p==2026.1')", "2026.1"),
-        (
-            PYPI,
-            "python3",
-            "print('s-p (1.2.3)') if sys.argv[3:5] == ['index', 'versions'] else sys.exit(1)",
-            "1.2.3",
-        ),
-    ],
-)
+@cases("kind", "name", "body", "version")
 def test_the_users_own_client_is_asked(
-    package: Package, name: str, body: str, version: str | None, tmp_path: Path
+    kind: str, name: str, body: str, version: str | None, tmp_path: Path
 ) -> None:
     client(tmp_path, name, body)
     # Without an index, this interpreter's pip finds nothing.
     environ = {"PATH": str(tmp_path), "PIP_NO_INDEX": "1", "HOME": str(tmp_path)}
-    assert newest(package, environ, tmp_path) == version
+    assert newest({"npm": NPM, "pypi": PYPI}[kind], environ, tmp_path) == version
 
 
 IMAGE = Package("ghcr.io/o/server:1", "ghcr.io/o/server:1", "ghcr.io/o/server@", "docker", "")

@@ -1,6 +1,7 @@
 """Authorization servers that lie, fail or answer nonsense, without a secret; and the device flow."""
 
 import json
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
@@ -15,7 +16,7 @@ from daemon.authorization.redirect import Redirect
 from daemon.config.config_model import OAuth
 from tests.unit.authorization import test_machine_login as machine
 from tests.unit.authorization.test_machine_login import ORIGIN, RESOURCE, SERVER, URL, Site
-from tests.unit.cases import cases
+from tests.unit.cases import cases, rows_of
 
 METADATA = {
     **machine.METADATA,
@@ -62,19 +63,7 @@ async def test_an_honest_authorization_server_is_logged_in_at() -> None:
     assert login.issuer == ORIGIN, "a slash makes no other authorization server"
 
 
-@pytest.mark.parametrize(
-    ("changed", "why"),
-    [
-        ({"issuer": "http://127.0.0.1:10"}, "says that it is not "),
-        ({"issuer": f"{ORIGIN}/tenant"}, "says that it is not "),
-        ({"code_challenge_methods_supported": ["plain"]}, "does not offer PKCE with S256"),
-        ({"authorization_endpoint": "https://login.example@evil.example/"}, "not safe to open"),
-        ({"authorization_endpoint": "http://evil.example/"}, "not safe to open"),
-        ({"token_endpoint": "http://evil.example/"}, "mcpd ended the login"),
-        ({"registration_endpoint": "http://169.254.169.254/"}, "mcpd ended the login"),
-        ({"authorization_endpoint": "javascript:alert(1)"}, "publishes no OAuth metadata"),
-    ],
-)
+@cases("changed", "why")
 async def test_metadata_that_leads_astray_is_not_followed(changed: dict[str, Any], why: str) -> None:
     answers: dict[str, Any] = {SERVER: {**METADATA, **changed}}
     if "javascript" in json.dumps(changed):
@@ -85,27 +74,11 @@ async def test_metadata_that_leads_astray_is_not_followed(changed: dict[str, Any
 @pytest.mark.parametrize(
     ("answers", "why"),
     [
-        (
-            {RESOURCE: {"resource": "https://bank.example", "authorization_servers": [ORIGIN]}},
-            "another server: ask",
-        ),
-        ({RESOURCE: 503}, "cannot say at the moment how to log in (HTTP 503)"),
-        ({RESOURCE: 404, SERVER: 404, "/register": 404}, "publishes no OAuth metadata"),
-        ({"/register": 403}, "does not register mcpd as a client (HTTP 403)"),
-        ({"/register": {"client_id": 1}}, "does not register mcpd as a client"),
-        (
-            {"/register": {"client_id": "id", "token_endpoint_auth_method": "tls_client_auth"}},
-            "does not register",
-        ),
-        ({"/token": 500}, "gave no token (HTTP 500)"),
+        *rows_of(Path(__file__), "each_step_that_fails_has_its_sentence"),
         (
             {"/token": httpx2.Response(307, headers={"location": "http://127.0.0.1:10/x"})},
             "gave no token (HTTP 307)",
         ),
-        ({"/token": {"access_token": None}}, "gave no token"),
-        ({"/token": {"access_token": "canary", "token_type": "mac"}}, "gave no token"),
-        ({"/token": {"access_token": "canary\r\nx: y", "token_type": "Bearer"}}, "cannot be sent"),
-        ({"/token": {"access_token": "canary" * 20_000, "token_type": "Bearer"}}, "cannot be sent"),
         ({"/token": httpx2.Response(200, content=b"\xff")}, "gave no token"),
         (
             {"/token": httpx2.Response(400, json={"error": "invalid_grant", "error_description": "canary"})},

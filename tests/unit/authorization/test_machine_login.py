@@ -29,6 +29,7 @@ from daemon.authorization.login_process import LOGIN_SECONDS, MAX_LINE, Lines, M
 from daemon.authorization.logins import Answer, Failed, Login, NoLogin, NotNow, Report, Wish
 from daemon.authorization.redirect import Redirect
 from daemon.config.login_keys import Auth, AuthType, IdentityProvider
+from tests.unit.cases import rows_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -243,35 +244,13 @@ async def test_a_file_without_a_token_is_named(tmp_path: Path, content: bytes | 
 @pytest.mark.parametrize(
     ("answers", "words", "later"),
     [
+        *rows_of(Path(__file__), "what_fails_is_said_with_its_reason_and_whether_to_try_again"),
         (
             {"/token": httpx2.Response(401, json={"error": "invalid_client"})},
             f"{ORIGIN} gave no token (HTTP 401, invalid_client)",
             False,
         ),
-        ({"/token": 400}, "correct clientId and its secret or key", False),
-        ({"/token": 429}, "gave no token (HTTP 429)", True),
-        ({"/token": 503}, "gave no token (HTTP 503)", True),
-        ({"/token": {"access_token": "canary\n", "token_type": "Bearer"}}, "cannot be sent", False),
-        ({"/token": {"token_type": "Bearer"}}, f"{ORIGIN} gave no token", False),
         ({"/token": httpx2.ConnectError("down")}, "127.0.0.1 cannot be reached", True),
-        ({SERVER: 404}, "publish no metadata", False),
-        ({SERVER: {**METADATA, "issuer": "https://evil.example"}}, "publish no metadata", False),
-        ({RESOURCE: 503}, "try again later", True),
-        (
-            {RESOURCE: {"resource": URL, "authorization_servers": ["http://127.0.0.2:9"]}},
-            "the server names http://127.0.0.2:9 as its authorization server, and `auth` names http://127.0.0.1:9",
-            False,
-        ),
-        (
-            {RESOURCE: {"resource": "http://127.0.0.1:9/other", "authorization_servers": [ORIGIN]}},
-            "metadata",
-            False,
-        ),
-        (
-            {SERVER: {**METADATA, "token_endpoint": "http://evil.example/token"}},
-            "http://evil.example is not encrypted",
-            False,
-        ),
     ],
 )
 async def test_what_fails_is_said_with_its_reason_and_whether_to_try_again(
