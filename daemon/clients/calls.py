@@ -531,7 +531,8 @@ def _end_trace(call: ClientCall, trace: CallTrace, tracer: Tracer, outcome: str,
     trace.ended, trace.at = trio.current_time(), at
     # A client can make up any name, and there may only be so many.
     known = upstream is not None or call.name in request.surface.meta_tools
-    name = (call.name.rstrip("\n") or call.label.partition("/prompt:")[2]) if known else ""
+    said = call.name if call.made_by is None else call.label
+    name = (said or call.label.partition("/prompt:")[2]) if known else ""
     own = call.method, call.tool or name, "" if upstream is None else upstream.of
     version = protocol.MODERN_VERSION if request.modern else call.calls.client.protocol
     arguments = call.given[:MAX_ARGUMENTS] if tracer.arguments else b""

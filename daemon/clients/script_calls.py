@@ -21,7 +21,7 @@ from daemon.errors import InvalidArguments, ScriptFailed, ScriptsUnavailable, To
 from daemon.kit.wording import BYTES_PER_TOKEN
 from daemon.protocol import UNREADABLE, decoded, is_error
 from daemon.scripting.interpreter import Answer, Interpreter, ScriptProcess
-from daemon.surfaces.code import called, script_answer
+from daemon.surfaces.code import RUN, RUN_READ_ONLY, called, script_answer
 from daemon.surfaces.explaining import check_arguments
 from daemon.surfaces.surface import Action, RunScript, View
 from daemon.wire.envelope import Buffer
@@ -44,6 +44,9 @@ MAX_INPUTS = 256 * 1024
 PRINTED = 4
 """A failed script's output takes at most a fourth of the answer."""
 
+CALLS, READS = f"{RUN}\ud800", f"{RUN_READ_ONLY}\ud800"
+"""The names of scripts' calls. JSON has no half of a character, so no client can call by them."""
+
 NULL = Raw(b"null")
 
 _decode_raw = msgspec.json.Decoder(Raw).decode
@@ -53,14 +56,13 @@ class ScriptCall(ClientCall, eq=False, kw_only=True):
     """A call that a script makes."""
 
     cuts = False
-    read_only: bool
     answer: Answer
     result: bytes = b""
     fault: str = ""
 
     def decide(self, view: View, *, patient: bool) -> Action:
         """Decide about the call by its tool's name. Raises CallError if the call is refused."""
-        return called(view, self.name[:-1], self.given, patient=patient, read_only=self.read_only)
+        return called(view, self.given, patient=patient, read_only=self.name == READS)
 
 
 class _ScriptPeer:
@@ -166,20 +168,18 @@ class _Script:
             answer(f"InvalidArguments: the arguments of {name} are not JSON (NaN is not JSON)", NULL)
             return
         self._count += 1
-        # No client has an id that is not JSON, and no tool a name that is two lines: what the client's surface
-        # has decided about a name does not hold for a script.
+        # No client has an id that is not JSON.
         request = msgspec.structs.replace(script.request, id=b"script %d" % self._count, modern=False)
         call = ScriptCall(
             calls=self._dispatch.calls,
             request=request,
-            name=f"{name}\n",
-            given=arguments,
+            name=READS if self._asked.read_only else CALLS,
+            given=b'{"tool":%b,"arguments":%b}' % (msgspec.json.encode(name), arguments),
             started=trio.current_time(),
             label=name,
             meta=script.meta,
             script=script.script,
             made_by=script,
-            read_only=self._asked.read_only,
             answer=answer,
         )
         self._peer.calls[request.id] = call
@@ -190,7 +190,7 @@ class _Script:
         self._taken += len(call.result)
         error, refusal = "", call.refusal
         if isinstance(refusal, ToolChanged):
-            error = f"{refusal.code}: {CHANGED.format(call.name[:-1])}"
+            error = f"{refusal.code}: {CHANGED.format(call.label)}"
         elif refusal is not None:
             error = f"{refusal.code}: {refusal.message}"
         elif call.fault:

@@ -53,13 +53,13 @@ def call_tool(meta_tools: Collection[str], view: View, sent: bytes, *, patient: 
     return call_by_name(view, wrapped, patient=patient)
 
 
-def call_by_name(view: View, wrapped: Wrapped, *, patient: bool, lasts: bool = True) -> Forward | AwaitListing:
+def call_by_name(view: View, wrapped: Wrapped, *, patient: bool) -> Forward | AwaitListing:
     """Call the tool that a wrapper call names. Raises as `find` and `run`."""
     found = find(view, wrapped.name, patient=patient)
     if isinstance(found, AwaitListing):
         return found
     tool = found.tool
-    return run(wrapped, (tool.server, tool.name), tool, label_of(tool), asks=found.asks, lasts=lasts)
+    return run(wrapped, (tool.server, tool.name), tool, label_of(tool), asks=found.asks)
 
 
 def run(

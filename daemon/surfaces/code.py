@@ -33,7 +33,7 @@ from daemon.surfaces.surface import (
     Surface,
     View,
 )
-from daemon.surfaces.wrapped import Wrapped, Wrapper
+from daemon.surfaces.wrapped import Wrapper
 
 if TYPE_CHECKING:
     from daemon.catalog.tool_results import Shape
@@ -232,13 +232,12 @@ def _run(view: View, arguments: bytes, *, patient: bool) -> RunScript:  # noqa: 
     return RunScript(code=code, inputs=msgspec.json.encode(asked.inputs))
 
 
-SCRIPT = Wrapper("arguments", ("tool",), RUN_EXAMPLE)
+_SCRIPT = Wrapper("arguments", ("tool",), RUN_EXAMPLE)
 
 
-def called(view: View, name: str, arguments: bytes, *, patient: bool, read_only: bool) -> Action:
+def called(view: View, sent: bytes, *, patient: bool, read_only: bool) -> Action:
     """Decide on a script's call, as `calling.call_tool`; `read_only` allows only reading. Raises CallError."""
-    wrapped = Wrapped(said={"tool": name}, name=name, wrapper=SCRIPT, arguments=Raw(arguments), beside={})
-    action = calling.call_by_name(view, wrapped, patient=patient, lasts=False)
+    action = calling.call_by_name(view, _SCRIPT.unwrap(sent), patient=patient)
     if read_only and isinstance(action, Forward):
         refuse_writing(view, action, RUN_READ_ONLY, f"Use {RUN}.", RUN)
     return action

@@ -164,13 +164,18 @@ async def test_a_script_that_only_reads_calls_nothing_else(scripts: Scripts, nur
     await client.ask("tools/call", {"name": "add", "arguments": {}}, request_id=9)
     stage.answer(await stage.alpha.wait_sent())
     await answer_to(client, 9)
+    # So has a script that may write.
+    await run(client, "await call('alpha/add', {})\nawait call('add', {})", 8)
+    for sent in (2, 3):
+        stage.answer(await stage.alpha.wait_sent(sent), gives(0))
+    await answer_to(client, 8)
     await run(client, "await call('alpha/echo', {})", name="run_read_only_code")
-    stage.answer(await stage.alpha.wait_sent(2), gives("read"))
+    stage.answer(await stage.alpha.wait_sent(4), gives("read"))
     assert value_of(await answer_to(client)) == "read"
     for name in ("alpha/add", "add"):
         await run(client, f"await call('{name}', {{}})", 2, name="run_read_only_code")
         assert "run_read_only_code" in error_of(await answer_to(client, 2))["message"]
-    assert len(stage.alpha.sent) == 2
+    assert len(stage.alpha.sent) == 4
 
 
 async def test_calls_end_with_their_script_which_is_cancelled_or_whose_client_leaves(
