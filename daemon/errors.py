@@ -195,7 +195,7 @@ class UpstreamLost(CallError):
 
     def at(self, server: str) -> UpstreamLost:
         """The error for a model, with the server and the next step."""
-        text = f"server {server}: {self.message}. Check what the call was to do before you call again."
+        text = f"server {server}: {self.message}. Check the call's effects before you call again."
         return UpstreamLost(text, **{**self.details, "server": server})
 
 

@@ -14,7 +14,7 @@ from daemon.config.config_model import Config, Summaries
 from daemon.kit.waiting import Watch, serve_wanted
 from daemon.surfaces.table import shows_summaries
 
-SWITCHED_OFF = "mcpd asks the model nothing: loading on demand is switched off, by lazy or in every profile"
+SWITCHED_OFF = "mcpd asks no model: loading on demand is switched off, by `lazy` or in every profile"
 
 
 class Asking(Protocol):

@@ -71,7 +71,7 @@ class Warden:
 def too_much(used: int, most: int) -> Reason:
     """The reason for ending a server that uses `used` bytes and may use `most`."""
     text = (
-        f"uses {bytes_in_words(used)} of memory, its ceiling is {bytes_in_words(most)} (limits.memoryBytes):"
+        f"uses {bytes_in_words(used)} of memory, more than {bytes_in_words(most)} (limits.memoryBytes):"
         " mcpd ended it"
     )
     return Reason(text, Cause.MEMORY_CEILING, {"used": used, "limit": most})

@@ -150,9 +150,9 @@ def _refuse_forbidden(host: str, addresses: list[str], *, local: bool) -> None:
     for each in addresses:
         address = numeric(each) or ip_address(each.partition("%")[0])
         if any(address in network for network in FORBIDDEN):
-            raise UnsafeAddress(f"{host} leads to {each}: no authorization server can be there")
+            raise UnsafeAddress(f"{host} resolves to {each}: no authorization server can be there")
         if address.is_loopback and not local:
-            raise UnsafeAddress(f"{host} leads to this machine: a remote server must not name it")
+            raise UnsafeAddress(f"{host} resolves to this machine: a remote server must not name it")
 
 
 RENEWAL_SECONDS = 30.0  # for a renewal, which is not interrupted: a lost answer loses its token
@@ -227,7 +227,7 @@ def _serves(login: Login, rejected: str | None) -> bool:
     if login.refresh_token is None:
         if login.access_token != rejected and (login.expires_at is None or time.time() < login.expires_at):
             return True
-        why = "the server no longer takes it" if login.access_token == rejected else "it has expired"
+        why = "the server rejected the login" if login.access_token == rejected else "the login has expired"
         raise LoginOver(f"{why}, and the authorization server gave no refresh token")
     return False
 

@@ -344,7 +344,7 @@ class SdkLogin(ABC):
 class LoginFlow(SdkLogin):
     """A login of a user."""
 
-    _advice = "log in as somebody who may use it"
+    _advice = "log in as a user who may use this server"
     _provider: DeviceAwareProvider
 
     def __init__(
@@ -398,8 +398,8 @@ class LoginFlow(SdkLogin):
             why = f"{server} cannot say at the moment how to log in{answered(self._unwell)}: try again later"
         else:
             why = (
-                f"the authorization server of {server} says that it is not {self._expected}: ask its operator"
-                " why before you log in"
+                f"the authorization server of {server} names itself otherwise than {self._expected}: ask its"
+                " operator why before you log in"
             )
         return NoLogin(why)
 
@@ -433,7 +433,7 @@ class LoginFlow(SdkLogin):
     async def _match_resource(self, url: str, resource: str | None) -> None:
         """Refuse metadata of another resource: its tokens would be for another server (RFC 9728, 7.3)."""
         if resource and not check_resource_allowed(resource_url_from_server_url(url), resource):
-            raise NoLogin(f"{self._server} says that its logins are for another server: ask its operator")
+            raise NoLogin(f"the metadata of {self._server} names another server: ask the server's operator")
 
     async def _show(self, url: str) -> None:
         try:

@@ -34,7 +34,7 @@ LONGEST_START_SECONDS = 30.0  # the most: the wait of a request, so that each on
 
 REASON_BYTES = 64 * 1024  # bytes kept of a start's stderr: a faulty configuration takes some hundred
 
-IN_PROGRESS = "the daemon is not running, and is being started. If that lasts, `mcpd start` says why."
+IN_PROGRESS = "the daemon is starting. If this lasts, `mcpd start` says why."
 """The reason why there is no daemon while one is being started."""
 
 

@@ -29,16 +29,16 @@ LOST = (
 TORN = (
     "UpstreamUnavailable",
     (
-        "the daemon ended before it had passed on this request, which is too long to keep. It did not run: it"
-        " is safe to send it again."
+        "the daemon ended before it passed on this request, which is too long to keep. The request did not"
+        " run: it is safe to send it again."
     ),
 )  # refuses a request that was sent in part, or that the daemon has not forwarded
 
 FULL = (
     "UpstreamUnavailable",
     (
-        "the daemon is not there, and too much is waiting for it already. The request was not sent: it is"
-        " safe to try again in a moment."
+        "the daemon is not running, and too many requests wait for it already. This request was not sent: it"
+        " is safe to try again in a moment."
     ),
 )  # refuses a request without a daemon and without room to keep it
 

@@ -26,7 +26,7 @@ from daemon.safety.legible import screened
 from daemon.states import SERVING, ServerState
 
 EMPTIED = (
-    "it has listed no {}s since its start, although it did before: mcpd keeps the former ones until the"
+    "it listed {0}s before its restart and none since: mcpd keeps the earlier {0}s until the"
     " server lists some, or is reconfigured"
 )
 """The problem of a server that listed definitions of a kind before a restart, and none after it."""

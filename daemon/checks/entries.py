@@ -207,7 +207,7 @@ def _startable(name: str, program: Path, search: str) -> Iterator[Finding]:
 def _interpreter(name: str, program: Path, words: list[str], search: str) -> Iterator[Finding]:
     interpreter = words[0] if words else ""
     if not _is_file(Path(interpreter)):
-        named = interpreter or "its first line names none"
+        named = interpreter or "its first line names no interpreter"
         yield found("interpreter-absent", server=name, path=program, interpreter=named)
     elif PurePath(interpreter).name == "env":
         wanted = next((word for word in words[1:] if not word.startswith("-") and "=" not in word), "")

@@ -229,7 +229,7 @@ def ui(options: argparse.Namespace) -> int:
 
 
 def _begun() -> bool:
-    """Start a daemon without servers, if there is no configuration yet. Returns whether it started one."""
+    """Start a daemon without servers if there is no configuration yet. Returns whether a daemon was started."""
     found = _files.look(config_file(os.environ))
     if found.content is not None:
         return False

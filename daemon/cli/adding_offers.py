@@ -112,7 +112,7 @@ def renewed(
     registries = attrs.evolve(_registries.opened(path, os.environ), urls=(origin.registry,))
     where, document = registries.server(origin.name)
     if not is_newer(version := document["version"], origin.version, "semver"):
-        note(f"{name}: {origin.name} {origin.version} stays: the newest version in {where} is {version}")
+        note(f"{name}: {origin.name} {origin.version} stays: {where} has no newer version than {version}")
         return {}
     offer: ServerOffer = _registries.offer_of(document, where, os.environ)
     undo.callback(lambda: _bundles.remove(offer.origin.bundle, os.environ, look(path).text() or ""))
@@ -129,8 +129,8 @@ def renewed(
     former = with_texts(_former(registries, origin), replaced)
     args, own = _placed(offer, former, made.get("args", []))
     if former is None and own != []:
-        gone = f"{where} no longer has {origin.version}, so nobody knows whether {version} takes"
-        note(f"{name}: {gone} {shlex.join(own or ()) or 'its arguments'}: upgraded all the same")
+        gone = f"{where} no longer has {origin.version}, so mcpd cannot tell whether {version} takes"
+        note(f"{name}: {gone} {shlex.join(own or ()) or 'its arguments'}: upgraded without this check")
     both = {key: {**offer.entry.get(key, {}), **made.get(key, {})} for key in ("env", "headers")}
     fresh = asking(attrs.evolve(offer, entry={**both, "args": args}))
     made |= filled(fresh, _answered_again(options, fresh, variables))
@@ -162,8 +162,8 @@ def _placed(
 ) -> tuple[Sequence[Any], list[str] | None]:
     """An offer's arguments, with an entry's words (`held`) for those in `former`, and the entry's own words.
 
-    A word of the entry's own stays before the argument that it stood before. Without `former`, the offer's
-    arguments that the entry has count as such. If nothing tells them from own words, `held` stays, and None.
+    An own word stays before the same argument. Without `former`, the offer's present arguments replace it; if
+    they look like own words, returns `held` and None.
     """
     offered = [_parts(each) for each in offer.entry.get("args", [])]
     several = {f"${{input:{each.name}}}" for each in offer.inputs if each.multiple}

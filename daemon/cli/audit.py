@@ -46,7 +46,7 @@ class AuditLines(EventLines):
     is_ocsf = False
 
     def put(self, entry: Any) -> None:
-        """Print a record; for programs as the file's bytes, whose digest the next record holds."""
+        """Print a record; for programs as the bytes in the file, since the next record holds their digest."""
         is_whole = self._as_json and not self.is_ocsf and entry["record"] is not None
         if is_whole and not sys.stdout.isatty():
             sys.stdout.write(entry["line"].decode())
@@ -143,11 +143,11 @@ def _words(report: Message) -> Iterator[str]:
     for each in report["chains"]:
         yield f"{each.directory}: records {each.first:,} to {each.last:,}:"
         yield from each.faults or ["intact"]
-        yield from [f"{each.torn}: half a line: a daemon is writing it, or was killed"] if each.torn else ()
-        known = f"up to record {each.vouched:,}" if each.vouched else "nowhere, so a cut end would go unnoticed"
+        yield from [f"{each.torn}: a cut line: its daemon is writing, or was killed"] if each.torn else ()
+        known = f"up to record {each.vouched:,}" if each.vouched else "none: missing last records stay unseen"
         yield f"Confirmed elsewhere: {known}. To compare later: --head {each.last}:{each.digest}"
     for each in {each.chain: each for each in report["notHere"]}.values():
-        yield f"Not here: chain {each.chain or '?'} with record {each.seq:,}: another daemon's, or removed."
+        yield f"Missing: chain {each.chain or '?'} with record {each.seq:,}: another daemon has it, or nobody."
     sources = "; ".join(f"{source}: {heads}" for source, heads in report["compared"].items())
     yield (
         f"Compared with heads of {sources}."

@@ -117,7 +117,7 @@ class _Members(dict[str, Any]):
         raise MissingMember(0, f"the daemon's answer lacks {name!r}: {OTHER_VERSION}")
 
 
-OTHER_VERSION = "it is of another version than this `mcpd`. `mcpd start --restart` restarts it."
+OTHER_VERSION = "daemon and `mcpd` differ in version. `mcpd start --restart` restarts the daemon."
 
 
 class Wire:

@@ -128,7 +128,7 @@ def unset_keys(options: argparse.Namespace) -> int:
 
 
 def _trail(key: str) -> Trail:
-    """Parse a key as error messages spell it: `env.TOKEN`, `args[1]`, `headers["X.Y"]`."""
+    """Parse a key, spelt as in error messages: `env.TOKEN`, `args[1]`, `headers["X.Y"]`."""
     if not key or _STEP.sub("", key):
         raise UsageError(
             "write a key as in timeouts.call, args[1] or env.NAME; for `mcpd set`, =VALUE may follow"
@@ -164,7 +164,7 @@ def _change(
     back: str = "",
     heading: str = "",
 ) -> int:
-    """Write or remove keys. Secrets become variables, like `stored`; `back` undoes what no `set` can."""
+    """Write or remove keys. Secrets become variables, like `stored`; `back` undoes what `set` cannot."""
     name, (path, present, place) = options.server, _place(options)
     text = read_document(present.config.text() or "", Format.JSON, source=str(path))
     written: Any = value_at(text.value(), place)

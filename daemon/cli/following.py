@@ -1,4 +1,4 @@
-"""Shows events, logs and calls, and follows them: each request asks for what is newer than the last answer."""
+"""Shows events, logs and calls, and follows them: each request asks for anything newer than the last answer."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def _runs(entry: Mapping[str, Any]) -> str:
 def _to_know(server: PlannedServer) -> Iterator[str]:
     name = server.name
     if server.beside:
-        yield f"{name}: another server than {server.beside}: its version, its arguments or its tokens differ"
+        yield f"{name}: not the same as {server.beside}: the version, arguments or tokens differ"
     if _is_off(server) and not server.missing:
         yield f"{name}: switched off in every client that has it, so also in mcpd"
     if "workspaces" in server.entry:

@@ -1,4 +1,4 @@
-"""`mcpd install`, `uninstall`, `skill`, `clients` and `purge`: what mcpd puts into clients, and takes out."""
+"""`mcpd install`, `uninstall`, `skill`, `clients` and `purge`: put mcpd into clients, and take it out."""
 
 from __future__ import annotations
 
@@ -145,14 +145,12 @@ def uninstalled_in_words(program: ClientProgram, changes: Sequence[file_plans.Fi
 def _uninstalled(program: ClientProgram, change: file_plans.FileChange) -> str:
     path = shown(change.found.path)
     if change.former is None:
-        return (
-            f"mcpd's entry is out of {path}. There is no record of its former text, so nothing else was changed"
-        )
+        return f"mcpd's entry is removed from {path}. The former text is unknown, so nothing else was changed"
     if change.new.exact:
-        return f"{path} is gone, as before" if change.after is None else f"{path} is as it was, byte for byte"
+        return f"{path} is {'deleted, as mcpd made it' if change.after is None else 'restored, byte for byte'}"
     if change.before is None:
         return f"{path} was deleted by someone else, and stays deleted"
-    parts = [f"mcpd is out of {path}; later edits of the file stay"]
+    parts = [f"mcpd is removed from {path}; later edits of the file stay"]
     if change.new.back:
         parts.append(f"{', '.join(change.new.back)} put back")
     if change.new.kept:

@@ -53,7 +53,7 @@ class CommandParser(argparse.ArgumentParser):
         return super().format_help()
 
     def error(self, message: str) -> NoReturn:
-        """Name the positional words in a line, for the fault says which option is wrong, and end with 2."""
+        """Print the fault, with the line's positional words for a wrong option, and end with 2."""
         formatter = self.formatter_class(prog=f"{self.prog} [OPTIONS]")
         formatter.add_usage(None, [each for each in self._actions if not each.option_strings], [])
         self.exit(2, f"{formatter.format_help()}{self.prog}: error: {message}\n")

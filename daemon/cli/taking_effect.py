@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 else:
     lifecycle = later("daemon.supervision.lifecycle")
 
-BACK = "taken back: the files are as they were"
+BACK = "taken back: the files are restored"
 
 POLL_SECONDS = 0.25
 """Seconds between two requests for a starting server's state: cheap, and soon enough for a person."""
@@ -103,7 +103,7 @@ def said_once(draft: Draft) -> list[str]:
 
 
 def without_sandbox(problem: CannotStart) -> str:
-    """Say that sandboxes are missing, and how to get them."""
+    """A sentence that sandboxes are missing, with the remedy."""
     return ". ".join(filter(None, (str(problem.reason.data["error"]), lifecycle.mending(problem))))
 
 

@@ -221,7 +221,7 @@ def _started(options: argparse.Namespace, offer: _Offer, draft: Draft, *, with_s
     if problem:
         draft.undo()
         note(problem, lines=True)
-        as_it_was = f"{draft.present.config.path} is as it was, and no client was touched"
+        as_it_was = f"{draft.present.config.path} is unchanged, and no client was changed"
         note(f"{as_it_was}; try again when this is solved")
     return not problem
 
@@ -348,7 +348,7 @@ def summary(
     ]
     troubles += [each.in_a_line for each in found.unread]
     unread = {each.program.name for each in found.unread}
-    troubles += [f"{each.title} is as it was (see above)" for each in left if each.name not in unread]
+    troubles += [f"{each.title} is unchanged (see above)" for each in left if each.name not in unread]
     if doubted:
         what = f"{counted(len(doubted), 'token')} of an earlier daemon refused until you confirm"
         troubles.append(f"{what} (see `mcpd token list`; {confirming(doubted)})")

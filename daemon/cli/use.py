@@ -140,7 +140,7 @@ def call(options: argparse.Namespace) -> int:
 
 
 def _completed(options: argparse.Namespace, server: str, tool: str, given: Message) -> Message:
-    """The arguments, with missing ones asked for. If some stay missing, raises UsageError and sends nothing."""
+    """The arguments, after asking for missing ones. Raises UsageError if some stay missing; nothing is sent."""
     wish = {"server": server, "tool": tool, "profile": options.profile}
     try:
         schema = members(ask_with(options, "tool", wish)["definition"]["inputSchema"])

@@ -166,7 +166,7 @@ class Picture:
     at: float = 0.0
     """When the last answer came, in epoch seconds."""
     problem: str = ""
-    """Why the last request failed; empty after an answer."""
+    """The reason why the last request failed; empty after an answer."""
     away: float = 0.0
     """When the first of the failed requests was made, in epoch seconds; 0 after an answer."""
     asked: float = 0.0
@@ -198,7 +198,7 @@ class StatusPoll:
         threading.Thread(target=self._run, args=(notify,), daemon=True, name="poll").start()
 
     def see(self, server: str | None) -> None:
-        """Poll this server, too, and at once if it was not polled before."""
+        """Poll this server, too; at once, unless it is polled already."""
         if server != self._wanted:
             self._wanted = server
             self._wake.set()

@@ -1,4 +1,4 @@
-"""Asks the client's user before a call is sent that rule `ask` covers or that trust holds back."""
+"""Asks the client's user before mcpd sends a call that rule `ask` covers or that trust holds back."""
 
 from __future__ import annotations
 
@@ -219,11 +219,9 @@ async def _take(tool: Tool, asked: tuple[str, ...], call: ClientCall, choice: Ch
     bound = logger.bind(session=call.calls.client.number, server=tool.server)
     if choice is UserChoice.SESSION and _has_session(call):
         call.request.session.state.grants.allow(tool, user_of(call))
-        bound.info(
-            "{} may be called as long as session {} lasts: its user says so", label_of(tool), named(call)
-        )
+        bound.info("the user allows calls of {} until session {} ends", label_of(tool), named(call))
     elif choice not in {UserChoice.ONCE, None}:
-        bound.info("a call of {} was not agreed to", label_of(tool))
+        bound.info("a call of {} was refused: no consent", label_of(tool))
         raise _refusal(call, tool, choice if isinstance(choice, NoChoice) else NoChoice.NOT_OFFERED)
     if choice is not None:
         lasts = "session" if choice is UserChoice.SESSION else "once"

@@ -298,7 +298,7 @@ class ParkedCall(input_required.WaitingCall[ClientCall]):
     def hold(self, answer: Callable[[], None], size: int) -> None:
         """Keep an answer of `size` bytes until the client returns."""
         if not self._states.may_hold(size):
-            error = errors.RequestTooLarge("too much waits for clients that have not come back. The call ran.")
+            error = errors.RequestTooLarge("too many answers wait for absent clients. The call ran.")
             answer, size = partial(self._call.lost, error), 0
         self._answer, self.held, self.parked = answer, size, None
         self._end("the call has ended")
@@ -389,7 +389,7 @@ async def _take_round(call: ClientCall, needed: input_required.InputRequired) ->
 
 
 def latest(call: ClientCall, server: str) -> float:
-    """Until when a call, or its client's last retry, may take (`timeouts.callMax`), on trio's clock."""
+    """The time on trio's clock by which a call, or its last retry, must end (`timeouts.callMax`)."""
     configured = call.calls.context.catalog.value.config.mcp_servers.get(server)
     return call.started + (0.0 if configured is None else configured.timeouts.call_max)
 

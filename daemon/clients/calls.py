@@ -58,7 +58,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
     """A client's call: `CallToSend` and `Exchange` in one msgspec struct, because its creation costs time."""
 
     cuts: ClassVar[bool] = True
-    """Whether a result that is too large for the client is kept, and the client gets its beginning and end."""
+    """Whether mcpd keeps a result that is too large for the client, and sends its beginning and end."""
     calls: CallsInFlight
     request: Request
     name: str
@@ -73,7 +73,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
     token: Raw | None = None
     upstream: Upstream | None = None
     forward: Forward | None = None
-    """The surface's decision by which the call was last sent; None before."""
+    """The surface's decision at the last sending; None before the first."""
     refusal: CallError | None = None
     key: int | None = None
     """The key by which the server's calls are cancelled; None until the call is sent."""
@@ -265,7 +265,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
         self.calls.count_asked(request, parked=self.request.modern)
 
     def notified(self, method: str, params: Raw) -> None:
-        """Pass on a call's notification; an unknown kind, only if the client sees the server as itself."""
+        """Pass on a call's notification; an unknown kind only to a client that sees the server as itself."""
         if method == protocol.LOG_MESSAGE or self.request.session.selection.only:
             self.calls.notify(self, method, params)
 

@@ -276,7 +276,7 @@ class LogLevels:
         return next((LEVELS[rank] for each, rank in ranked if each.sees(server)), None)
 
     def hear(self, server: str, params: Raw, cause: Exchange | None) -> None:
-        """Deliver a log line to its subscribers; the client whose exchange caused it gets it only there."""
+        """Deliver a log line to its subscribers; a client whose exchange caused the line gets it there only."""
         asker = None
         if cause is not None:
             asker = cause.asker

@@ -52,7 +52,7 @@ class Attachments:
     """The session key for requests that name none; None means the connection's own session."""
     own: Attachment = attrs.field(init=False)
     direct: Attachment | None = attrs.field(init=False)
-    """The connection's own session, if requests without a key use it and it need not be recalled."""
+    """The connection's own session, if requests without a key use it, and it needs no recall."""
     _named: dict[str, Attachment] = attrs.field(factory=dict, init=False)
     _held: dict[str, dict[bytes, Callable[[Attachment], None]]] = attrs.field(factory=dict, init=False)
     _returning: str | None = attrs.field(default=None, init=False)
@@ -299,7 +299,7 @@ class ClientConnection:
         self.later(self._serve, request_id, what, serve)
 
     def later(self, wait: Callable[..., Awaitable[None]], *args: object) -> None:
-        """Start a task unless the connection has ended: a queue may return its call later."""
+        """Start a task unless the connection has ended: a queue may return a call after that."""
         if self.nursery is not None and not self.nursery.cancel_scope.cancel_called:
             self.nursery.start_soon(wait, *args)
 

@@ -46,7 +46,7 @@ class SessionContext(msgspec.Struct, frozen=True, kw_only=True):
     settle_names: Callable[[], None]
     """Fixes which tool each name means; called when a client is shown tools or uses one."""
     settled: Callable[[], Awaitable[None]]
-    """Returns once the catalog holds every fact that the registry was told before."""
+    """Returns once the catalog holds every fact that the registry has got by now."""
     outbox: Outbox
     log: CallLogger
     recent: RecentCalls
@@ -71,10 +71,10 @@ class SessionContext(msgspec.Struct, frozen=True, kw_only=True):
     pauses: dict[Hashable, float] = msgspec.field(default_factory=dict)
     """The times at which users may be asked again about held definitions (`approvals`)."""
     look: Callable[[], Awaitable[None]] | None = None
-    """Returns once what other daemons have written is known here; None without other daemons."""
+    """Returns once the writes of other daemons are known here; None without other daemons."""
     note: Callable[[Event], None] = lambda _event: None
     gather: Callable[[Event], None] = lambda _event: None
-    """Records a refused call, of which there may be many."""
+    """Records a refused call; refusals may be many."""
     run_script: Callable[..., None]
     """Runs a client's script and answers its call (`script_calls.Scripts.begin`)."""
     tracer: Tracer | None = None

@@ -248,7 +248,7 @@ PATIENCE = 1.0
 
 TAKING_IN = 0.2
 """Seconds for a client to take in its new list: a busy Gemini CLI had the tool in its next request in 0 of 3
-runs without it, in 3 of 4 with 50 or 100 ms, in 5 of 5 with 200 ms."""
+runs without the pause, in 3 of 4 with 50 or 100 ms, in 5 of 5 with 200 ms."""
 
 
 class Announcement(msgspec.Struct, eq=False):
@@ -302,7 +302,7 @@ class ListChanges:
     _own: Habit | None = attrs.field(default=None, init=False)
     _given: dict[ListPlace, _GivenList] = attrs.field(factory=dict, init=False)
     _followed: set[ListPlace] = attrs.field(factory=set, init=False)
-    """Lists that the client requests over other connections; their every change is announced here."""
+    """Lists that the client requests over other connections; every change of one is announced here."""
     _announced: dict[str | None, Announcement] = attrs.field(factory=dict, init=False)
     """The announcement that waits for `tools/list`, by session key."""
 

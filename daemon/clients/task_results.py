@@ -133,7 +133,7 @@ class PolledTask(Struct, eq=False):
     _answered: set[str] = msgspec.field(default_factory=set)
     """The keys of answered questions, which a server may repeat for a while."""
     _ended: _Polled | None = None
-    """The state in which polling ended: that of the task's end, or of a question to a modern client."""
+    """The state in which polling ended: the task's final state, or a question to a modern client."""
 
     def follow(self, call: ClientCall, state: _Polled, answers: Mapping[str, Raw] = NO_ANSWERS) -> None:
         """Poll the task and answer the call with its result; `answers` are sent to the server first."""

@@ -74,7 +74,7 @@ async def wait_known(
 async def wait_awake(
     context: SessionContext, upstream: Upstream, route: CallRoute, report: Report | None
 ) -> None:
-    """Wake a server by the route of a call that it did not take, and wait for its tool list."""
+    """Wake a server that did not accept a call, by the call's route, and wait for its tool list."""
     woken = await wait_up(upstream, report, route)
     await context.settled()
     if woken:

@@ -63,7 +63,7 @@ class OwnWorkspace:
 
     @property
     def shown(self) -> str:
-        """The directory or its fault, as `mcpd status` shows it; empty until it is needed."""
+        """The directory or its fault, as `mcpd status` shows them; empty until the workspace is needed."""
         return shown(self.directory) if self.directory is not None else self.fault
 
     def take_hello(self, hello: Mapping[str, object]) -> None:

@@ -34,7 +34,7 @@ class ClientKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     milliseconds: bool | None = None
     """Whether the limit is in milliseconds; None if clients differ."""
     shaped: str = ""
-    """Names mcpd's key for a value that needs another shape (`shaped`)."""
+    """mcpd's key, if the value needs another shape (`shaped`)."""
     lost: str = ""
     """Why mcpd cannot obey the key, and what to write instead."""
     ignored: str = ""

@@ -299,7 +299,7 @@ def packages_in(words: Sequence[str]) -> Iterator[Package]:
 def unpinned(words: Sequence[str], *, images: bool = False, again: bool = False) -> Iterator[Package]:
     """Packages with no version or `@latest` (if `again`, an exact one, too), and `images` with no digest.
 
-    Not those of a registry that the command itself names: another one may have other packages of their names.
+    Packages of a registry that the command names are left out: other registries may use the same names.
     """
     found = packages_in(words) if "--offline" not in words else ()
     for each in (each for each in found if not is_elsewhere(each, words)):
@@ -327,7 +327,7 @@ _OF_REGISTRY = pattern(r"--(?:default-|extra-)?index(?:-url)?|--find-links|--reg
 
 
 def is_elsewhere(package: Package, words: Sequence[str]) -> bool:
-    """Whether a command itself names the registry that has its package; what follows is the program's own."""
+    """Whether a command itself names the registry of its package; the program's own arguments do not count."""
     if package.source not in {"npm", "pypi"} or (run := _run_by(words)) is None:
         return False
     runner, rest = run
@@ -365,7 +365,7 @@ def packages_of(words: Sequence[str]) -> list[str]:
 
 
 def program_of(words: Sequence[str]) -> list[str]:
-    """The program that a runner starts besides its package; or the local file that it runs."""
+    """The program that a runner starts besides its package, or the local file that the runner starts."""
     if (run := _run_by(words)) is None:
         return []
     runner, rest = run
@@ -440,7 +440,7 @@ class KnownServer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     share: Share = Share.ALL
     workspace: tuple[str, ...] = ()
     only_with: frozenset[str] = frozenset()
-    """Arguments of which one must be there for the advice to apply; empty if it always applies."""
+    """The advice applies only with one of these arguments; empty if it always applies."""
     apart: Isolation | None = None
     in_flight: int | None = None
 

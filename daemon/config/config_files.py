@@ -29,7 +29,7 @@ SCRIPT_SERVER = "script"
 _ABOUT = "The user's own scripts."
 
 MAX_CODE = 64 * 1024
-"""Bytes of one script; a long script has a tenth of that."""
+"""Most bytes of one script; a long script has a tenth of them."""
 
 _TYPES = {"int": "integer", "float": "number", "str": "string", "bool": "boolean", "None": "null"}
 _KNOWN = "int, float, str, bool, None, list[T], dict[str, T], Literal['a', 1] or T | None"
@@ -44,9 +44,9 @@ def with_scripts(config: Config, path: Path) -> Config:
         return config
     why = f"{len(names)} scripts, of which {MAX_FILES} are read at most" if len(names) > MAX_FILES else ""
     if SCRIPT_SERVER in {*config.mcp_servers, *config.categories}:
-        why = f"no script is a tool while a server or category is named {SCRIPT_SERVER}: rename that one"
+        why = f"scripts are not offered while a server or category is named {SCRIPT_SERVER}: rename it"
     elif importlib.util.find_spec("pydantic_monty") is None:
-        why = "no script is a tool without the extra: pip install 'mcpd-supervisor[code]'"
+        why = "scripts need the extra: pip install 'mcpd-supervisor[code]'"
     if why:
         return attrs.evolve(config, script_faults=(Fault(path=SCRIPTS, message=why),))
     scripts, faults = dict[str, tuple[str, bytes]](), tuple[Fault, ...]()
@@ -78,7 +78,7 @@ def with_scripts(config: Config, path: Path) -> Config:
 
 
 def _script(name: str, path: Path) -> tuple[str, bytes]:
-    """A script's code with a call of `main` at its end, and its tool. Raises SyntaxError and other faults."""
+    """A script's code with a final call of `main`, and its tool. Raises SyntaxError and other faults."""
     if not (name.isidentifier() and name.isascii()) or path.is_symlink():
         raise SyntaxError("put a regular file here, not a link, with a name of letters, digits and _")
     tree = ast.parse(text := text_of(path, MAX_CODE, "script"))
@@ -287,7 +287,7 @@ def read_profiles(config: Path) -> ProfileFiles:
     try:
         paths = _profile_files(config)
     except OSError as error:
-        found.faults.append(Fault(path=FOLDER, message=f"cannot be looked into: {error.strerror}"))
+        found.faults.append(Fault(path=FOLDER, message=f"cannot be listed: {error.strerror}"))
         return found
     if len(paths) > MAX_FILES:
         message = f"{len(paths)} files: {MAX_FILES} are read at most, so this is not a folder of profiles"

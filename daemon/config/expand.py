@@ -96,7 +96,7 @@ def _unescaped(escape: re.Match[str]) -> str:
 
 
 MAX_FILE = 64 * 1024
-"""Bytes of a referenced file: a key or token fits, a log named by mistake does not."""
+"""Most bytes of a referenced file: a key or token fits, a log named by mistake does not."""
 
 _REFERENCE = pattern(r"(?P<literal>\$\$\{)|\$\{(?P<body>[^}]*)\}|(?P<open>\$\{)")
 _VARIABLE = pattern(r"(?P<name>[A-Za-z_]\w*)?(?P<fallback>:-(?P<default>.*))?", re.ASCII | re.DOTALL)
@@ -170,7 +170,7 @@ class References:
     server: str = ""
     """The server whose entry has the references; empty for another part."""
     credentials: set[str] = attrs.field(factory=set, repr=False)
-    """Values or defaults that may be credentials, judged by kind of reference, by name, and by looks."""
+    """Values or defaults that may be credentials, judged by kind of reference, name and appearance."""
 
     def within(self, raw: Mapping[str, Any], trail: str, keys: Collection[str] = SERVER_KEYS) -> dict[str, Any]:
         """Resolve the references in some keys of an object, by default a server's entry."""
@@ -192,7 +192,7 @@ class References:
         return text
 
     def text(self, text: str, here: str, *, workspaces: bool = False, late: bool = False) -> str:
-        """Resolve references, but put marks for `workspaces` and for values looked up `late` (run, keyring)."""
+        """Resolve references; `workspaces` and values looked up `late` (run, keyring) become marks."""
 
         def replace(match: re.Match[str]) -> str:
             body = match["body"] or ""

@@ -27,7 +27,7 @@ _NUMBER = pattern(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
 """Matches a host whose last label is a number, which C libraries read as IPv4: `0x7f.1`, `2130706433`."""
 
 LOCAL = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".test")
-"""Suffixes of names that cannot be registered. The owner of any other name chooses its addresses."""
+"""Suffixes of names that cannot be registered. Any other name leads where its owner wants."""
 
 _RANGES = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
 _NETWORKS = tuple(map(ip_network, _RANGES))
@@ -73,7 +73,7 @@ def _patterns(texts: Iterable[str]) -> tuple[str, ...]:
 class HostRules:
     """Allowed and denied hosts: `example.com`, `*.example.com` (not the apex), `*`; denial wins.
 
-    An invalid pattern raises `ValueError`: a denial that matches nothing would open the sandbox.
+    An invalid pattern raises `ValueError`: a denial without a match would open the sandbox.
     """
 
     allowed: tuple[str, ...] = attrs.field(default=(), converter=_patterns)

@@ -76,7 +76,7 @@ SHORTEST_TOKEN, LONGEST_TOKEN = 16, 1024
 """Characters of a token: a shorter one can be guessed, a longer one is probably a file."""
 
 TOKEN_NAME = pattern(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
-"""Allows no blank and no colon: keys of the token's sessions begin with the name."""
+"""Matches no blank and no colon: the keys of the token's sessions begin with the name and a colon."""
 
 _TOKEN = pattern(r"[!-~]+")
 

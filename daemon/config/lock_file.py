@@ -90,7 +90,7 @@ class _Version(msgspec.Struct):
 
 
 def identity_of(entry: Mapping[str, Any]) -> str:
-    """Hash the settings that identify a server (hex SHA-256), as written, without the secrets of its URL."""
+    """Hash the settings that identify a server (hex SHA-256): as written, without secrets in the URL."""
     decisive = {key: entry.get(key) for key in ("command", "args", "url")}
     if isinstance(decisive["url"], str):
         decisive["url"] = _without_secrets(decisive["url"])

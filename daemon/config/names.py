@@ -42,7 +42,7 @@ def read_shown(name: str, servers: Collection[str]) -> ToolReference:
 
 
 def read_reference(name: str, servers: Collection[str]) -> ToolReference:
-    """Parse `tool`, `server/tool` or `mcp__server__tool`; `servers` tell where a prefix ends."""
+    """Parse `tool`, `server/tool` or `mcp__server__tool`; `servers` show where a prefix ends."""
     if name.startswith(CLIENT_PREFIX):
         rest = name.removeprefix(CLIENT_PREFIX)
         # The longest first: with servers `a` and `a__b`, the tool of `mcp__a__b__c` is `c`.

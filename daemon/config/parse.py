@@ -37,7 +37,7 @@ from daemon.errors import ConfigError, Fault
 from daemon.kit.wording import MAX_QUOTED
 
 FIXED = ("listen", "state", "limits", "search", "telemetry")
-"""Keys that take effect only when the daemon is restarted."""
+"""Keys that take effect only after a restart of the daemon."""
 
 APPLIED = (
     *("audit", "autostart", "categories", "idle", "lazy", "lock", "metrics", "observe", "profiles"),
@@ -94,7 +94,7 @@ def _what_became(old: Server | None, new: Server) -> str:
 
 
 def _built_with(server: Server) -> Server:
-    """Remove the keys that a server's actor does not depend on; it depends on new keys by default."""
+    """Remove the keys that a server's actor does not depend on; new keys count as needed by default."""
     plain = attrs.evolve(server, title="", description="", workspaces=(), trust=None, origin=None, identity="")
     return attrs.evolve(plain, substituted=frozenset(), credentials=frozenset())
 

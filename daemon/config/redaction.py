@@ -1,7 +1,7 @@
 """Finds the secrets of a configuration, and redacts them from texts.
 
 A value that is not clearly a setting counts as a secret. In the texts of a server, only its own secrets are
-redacted, even if they are common words; secrets that are unmistakable are redacted everywhere.
+redacted, even if they are common words; unmistakable ones everywhere.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def in_arguments(args: Sequence[str]) -> Iterator[tuple[int, str]]:
 
 
 def _named_value(word: str) -> Iterator[str]:
-    """Yield the credential in a word, also in `--header=Authorization: VALUE`."""
+    """Yield the credential in a word, such as `--header=Authorization: VALUE`."""
     while (match := _NAMED_VALUE.fullmatch(word)) is not None:
         word = match["value"]
         if names_credential(match["name"]):
@@ -234,7 +234,7 @@ def secrets(config: Config) -> frozenset[str]:
 
 
 def with_doubts(config: Config) -> tuple[frozenset[str], frozenset[str]]:
-    """The `secrets`, and those among them that may be common words, as definitions contain."""
+    """The `secrets`, and those among them that may be common words, which definitions contain."""
     return _long(chain(_of_daemon(config), *map(_of_server, config.mcp_servers.values())))
 
 

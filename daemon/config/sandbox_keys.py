@@ -51,7 +51,7 @@ class SandboxNetwork:
     denied_domains: tuple[Domain, ...] = ()
     """Refused in any case."""
     allow_local_binding: bool = False
-    """Without effect: a server may always listen on its own loopback."""
+    """No effect: a server may always listen on its own loopback."""
 
 
 @attrs.frozen(kw_only=True)

@@ -1,4 +1,4 @@
-"""Converts decoded JSON into the model and reports all faults; strictly: cattrs alone turns 3 into "3"."""
+"""Converts decoded JSON into the model, strictly, and reports all faults: cattrs alone turns 3 into "3"."""
 
 from __future__ import annotations
 

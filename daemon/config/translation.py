@@ -271,7 +271,7 @@ class Normalized:
     sections: dict[str, Any] = attrs.field(repr=False)
     notes: list[Fault] = attrs.field(factory=list)
     moved: list[tuple[str, str]] = attrs.field(factory=list)
-    """Pairs of new and written trails, outer trails first."""
+    """Pairs of a new and a written trail, outer trails first."""
 
     def written(self, faults: Iterable[Fault]) -> list[Fault]:
         """Give faults the trails at which the user has written the values."""
@@ -358,7 +358,7 @@ def _named(normal: Normalized, servers: Mapping[str, Any]) -> dict[str, Any]:
         if better is not None:
             used.add(better)
             names[name] = better
-            message = f"called '{better}', and this name is its title; in this file both names mean it"
+            message = f"renamed to '{better}', with this name as its title; in this file both names work"
             normal.note(below(trail, name), message)
             normal.moved.append((below(trail, better), below(trail, name)))
     if names:

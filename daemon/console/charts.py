@@ -189,7 +189,7 @@ def in_words(chart: Chart) -> str:
     """Describe a chart in words, for people who cannot see it."""
     parts = [_series_in_words(each, chart.unit) for each in chart.series if known(each)]
     if not parts:
-        return "Nothing was counted yet."
+        return "There is no data yet."
     span = chart.end - chart.begin
     return f"From {clock(chart.begin, span)} to {clock(chart.end, span)}. {' '.join(parts)}"
 

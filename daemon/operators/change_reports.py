@@ -147,7 +147,7 @@ class SummariesReport(TypedDict):
 
 
 class GrantReport(TypedDict):
-    """A tool that a session may call without asking; `seconds` is None for as long as the session lasts."""
+    """A tool that a session may call without asking; `seconds` None: until the session ends."""
 
     tool: str
     by: str

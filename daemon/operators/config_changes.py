@@ -115,7 +115,7 @@ class LazyParams(msgspec.Struct):
 
     on: bool | None = None
     profile: str | None = None
-    """The profile whose switch is meant; None for the master switch."""
+    """The profile that has the switch; None for the master switch."""
 
 
 async def lazy(context: OperatorContext, params: LazyParams) -> dict[str, object]:
@@ -276,5 +276,5 @@ def _settings(context: OperatorContext, key: ToolKey, text: str | None) -> Itera
 
 
 def _written(texts: Collection[str], key: ToolKey) -> str:
-    """The key that names a tool in an object of the configuration; empty if none does."""
+    """The key for a tool in an object of the configuration; empty without one."""
     return next((name for name in (*spellings(*key)[1:], key[1]) if name in texts), "")

@@ -36,7 +36,7 @@ MAX_WAIT = 25.0
 
 
 LATE_SECONDS = 60.0
-"""Seconds by which another daemon's event may reach a shared store late, as clocks differ."""
+"""Seconds of delay with which another daemon's event may reach a shared store, because clocks differ."""
 
 
 MAX_LIVES = 100
@@ -170,7 +170,7 @@ def _kind(name: str) -> EventKind:
 
 
 def _after(seen: Cursor, found: Iterable[Event], now: float) -> Cursor:
-    """The next cursor; never ahead of this daemon's clock, as another daemon's may be."""
+    """The next cursor; never ahead of this daemon's clock, although another daemon's clock may be."""
     at, lives = seen.at, dict(seen.lives)
     for event in found:
         at = max(at, min(event.at, now))
@@ -225,7 +225,7 @@ def condensed(events: Iterable[Event]) -> list[Event]:
 
 
 def _joined(event: Event, shown: dict[int, Event], row: list[int]) -> Event:
-    """The failure, counted together with the similar one before it; removes the latter's row from `shown`."""
+    """The failure, counted together with the similar one before; removes the earlier one's row from `shown`."""
     served = event.details.get("seconds", 0.0)
     is_retry = isinstance(served, (int, float)) and served < SHORT
     if not row or not is_retry or _form(shown[row[0]]) != _form(event):
@@ -307,7 +307,7 @@ def _has_news(answer: Mapping[str, Any]) -> bool:
 
 
 def _noted(context: OperatorContext, name: str) -> list[tuple[Watch[Any], object]]:
-    """The watches of lines and events, with their values now. An instance that begins is an event, too."""
+    """The watches of lines and events, with their present values. The start of an instance is an event, too."""
     watches: list[Watch[Any]] = [context.history.news, *(each.stderr.newest for each in named(context, name))]
     return [(watch, watch.value) for watch in watches]
 

@@ -180,7 +180,7 @@ MOSTLY_TEXT = 4  # bytes of indented JSON for each byte: members of 20 bytes tak
 
 
 def _text(value: Any) -> str:
-    """Text or JSON for people; on one line if indented JSON would be mostly blanks, as servers nest at will."""
+    """Text or JSON for people; on one line if deep nesting would make indented JSON mostly blanks."""
     if isinstance(value, str):
         return value
     line = msgspec.json.encode(value)
@@ -268,7 +268,7 @@ def summed(events: Iterable[Event], waiting: Mapping[str, Collection[str]]) -> d
 
 
 def _change(known: dict[str, str], found: Mapping[str, object]) -> None:
-    """Merge the changes of one list: went and came again counts as changed, came and went as nothing."""
+    """Merge the changes of one list: a name that went and came has changed; one that came and went has not."""
     for how in ("went", "came", "changed"):
         names = found.get(how)
         for name in names if isinstance(names, (list, tuple)) else ():

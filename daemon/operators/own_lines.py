@@ -1,6 +1,6 @@
 """mcpd's own command line as a child of the daemon, so that the console changes things as a terminal does.
 
-What a person has typed is a positional word or standard input, never an option, and no shell reads any of it.
+A person's text becomes a positional word or standard input, never an option; no shell reads it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Printed:
 
     @property
     def data(self) -> dict[str, Any]:
-        """The JSON that `--json` printed after any remarks; empty without one."""
+        """The JSON that `--json` printed after any remarks; empty if there is no JSON."""
         _, brace, rest = f"\n{self.text}".partition("\n{")
         try:
             return dict(json.loads(brace + rest))

@@ -131,7 +131,7 @@ async def serve(
 async def _permit(
     context: OperatorContext, given: Forwarding, kind: Kind, named: tuple[str, str], arguments: Buffer
 ) -> str:
-    """Decide as for a client of the profile; returns the person who agreed, if a rule asks for agreement.
+    """Decide as for a client of the profile; returns the person who agreed, if a rule needs agreement.
 
     Raises CallError: the profile does not show the definition, a rule denies it, it is held, or nobody agrees.
     """

@@ -100,7 +100,7 @@ def advice(tool: Mapping[str, Any]) -> str:
 
 
 def is_coming(server: ServerReport) -> bool:
-    """Whether the server is starting without a failure, so that no reason has to be shown."""
+    """Whether the server is starting without an earlier failure: then no reason is shown."""
     return server["state"] in COMING and not server["cause"]
 
 
@@ -143,7 +143,7 @@ def oddities(server: ServerReport) -> Iterator[tuple[str, str]]:
         yield f"tool {tool} has {found}: spelt out for models", "warning"
     yield from _faults(server)
     if server.get("differs"):
-        yield "its lists differ from the other instances' lists, and its calls follow its own list", "warning"
+        yield "its lists differ from those of other instances: its calls use its own lists", "warning"
     noise = server["noise"]
     if noise["count"]:
         lines = counted(noise["count"], "line")
@@ -193,7 +193,7 @@ MAX_NAMED = 10
 def _faults(server: ServerReport) -> Iterator[tuple[str, str]]:
     """A suspended sandbox, and problems of lists of prompts and resources; each line with its severity."""
     if server.get("learning"):
-        yield "mcpd is learning its sandbox: until the lesson ends, it runs unconfined and watched", "warning"
+        yield "mcpd is learning the server's needs: until then, it runs unconfined and watched", "warning"
     for kind, known in (server.get("lists") or {}).items():
         if known["listingError"]:
             yield f"its {kind} could not be listed: {known['listingError']}", "warning"

@@ -186,7 +186,7 @@ class RunningReport(CountsReport):
     pings: PingsReport | None
     protocol: str
     others: list[str]
-    """The server's offers other than tools, in words."""
+    """The definitions other than tools that the server offers, in words."""
     serverInfo: str
     noise: NoiseReport
     oneClientAtATime: bool
@@ -318,7 +318,7 @@ class DaemonReport(BesideToolsReport):
     estimatedTokensSaved: int
     persistence: PersistenceReport
     audit: str
-    """Why audit records are missing; empty if none is."""
+    """Why audit records are missing; empty if all are there."""
     directory: str
     stateDirectory: str
     doubtedTokens: list[str]  # that wait for `mcpd token confirm`
@@ -462,7 +462,7 @@ class ServerToolsReport(StateReport):
     server: str
     known: bool
     isCategory: bool
-    """Whether a category has its name, but other tools."""
+    """Whether a category has the same name, but other tools."""
     tools: dict[str, OwnToolReport]
     held: dict[str, HeldReport]
     quarantined: dict[str, str]

@@ -196,7 +196,7 @@ RELOAD = Command("reload", ReloadParams, reload)
 
 
 def _is_known(status: ServerStatus) -> bool:
-    """Whether the outcome of a start is known; not if a server waits without a planned retry: it restarts."""
+    """Whether the outcome of a start is known. A server that waits without a retry is still restarting."""
     waits = status.state in WAITING and status.next_retry_at is None
     return not waits and status.state not in PASSED_THROUGH
 
@@ -261,7 +261,7 @@ SWITCH = Command("switch", SwitchParams, switch)
 
 
 def unexpected(catalog: Catalog, key: tuple[str, str], *, off: bool) -> str:
-    """A note on a surprising effect of a switch (`facts.Switched`), found in the new catalog; else empty."""
+    """A note on a surprising effect of a switch (`facts.Switched`) in the new catalog; empty without one."""
     server, word = key
     entry = catalog.servers.get(server)
     if entry is None:
@@ -327,7 +327,7 @@ def check_listed(context: OperatorContext, key: tuple[str, str], done: str) -> N
     if whole != server and whole in servers:
         # What follows the first slash may still belong to the name of an instance, and is said as it came.
         named = f"{server}/{word}" if word else server
-        raise Refused(f"{named} is one instance, and only all together {done}: write {whole}, or {whole}/TOOL")
+        raise Refused(f"{named} is one instance, but all {done} together: write {whole}, or {whole}/TOOL")
     if server not in servers:
         raise context.unknown(server)
     kind, name = switched_by(word)

@@ -306,7 +306,7 @@ def loaded_tool(tool: LoadedTool, catalog: Catalog, now: float) -> LoadedToolRep
 
 
 class _Validity:
-    """Checks loaded tools against one catalog; each verdict is kept, as many sessions load the same tools."""
+    """Checks loaded tools against one catalog; keeps each verdict: many sessions load the same tools."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog

@@ -79,7 +79,7 @@ TOOLS = Command("tools", ToolsParams, tools, reads=True)
 
 
 def _shows(view: View, key: ToolKey) -> bool:
-    """Whether a report includes a tool: also one switched off or held, unless the profile conceals it."""
+    """Whether a report includes a tool. Tools that are off or held count unless the profile conceals them."""
     return view.profile is EVERYTHING or not view.offer.rules.conceals(key)
 
 
@@ -358,7 +358,7 @@ def _example(validator: Validator | None) -> object:
 
 
 def _each_with_usual(schema: dict[str, Any]) -> Iterator[object]:
-    """Yield each example twice: with usual values in place of invented ones, then as it is."""
+    """Yield each example twice: with usual values in place of invented ones, then unchanged."""
     for made in _candidates(schema):
         if isinstance(made, dict):
             yield {key: _usual(key) if value == _MADE_UP else value for key, value in made.items()}

@@ -235,7 +235,7 @@ def _is_still(connection: socket.socket) -> bool:
     return True
 
 
-_FEW = f", and up to {KEPT_MOST} of the last are for processes without a connection"
+_FEW = f", and the last places, up to {KEPT_MOST}, are kept for processes without a connection"
 
 
 def own_and(uids: tuple[int, ...]) -> frozenset[int]:
@@ -326,7 +326,7 @@ REMEMBERED = 16
 
 UNSEEN = (
     "mcpd sees no process of this user at the other end, so it cannot tell whether a server connects:"
-    " the process hung up, hides its descriptors or is in a container. `mcpd connect` uses the unix socket"
+    " the process hung up, hides its descriptors or is in a container. Use `mcpd connect`"
 )
 
 

@@ -230,7 +230,7 @@ def _why(verb: str, chosen: str, below: list[str], used: Mapping[str, Use]) -> s
     files.sort(key=lambda each: Use.GONE in used[each])
     if chosen in used and files in ([], [chosen]):
         if not used[chosen] & (Use.READ | Use.WRITE):
-            return "checked whether it exists"
+            return "checked whether the path exists"
         return "listed it" if verb == "read" and not files else f"{verb} it"
     what = counted(len(files), "file") if files else counted(len(below), "directory", "directories")
     return f"{verb} {what} there, first {relpath((files or below)[0], chosen)}"

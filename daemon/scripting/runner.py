@@ -34,7 +34,7 @@ from daemon.processes import proc
 
 monty: Any = later("pydantic_monty")  # 10 MB, which the daemon does not need
 
-MADE = ". Calls before it were made: go on from what they did in another script"
+MADE = ". The script's earlier calls ran: continue from their results in another script"
 LIMIT = f" (`scriptLimits` of the profile){MADE}"
 """The end of an error about a limit."""
 CRASHED = f"its process crashed or was killed, perhaps because this machine has no memory left{MADE}"

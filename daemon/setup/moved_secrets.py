@@ -145,7 +145,7 @@ def with_kept(new: Any, was: Any, hidden: Collection[str]) -> Any:
     is_its = isinstance(was, str) and (new == SHOWN or any(map(was.count, hidden)))
     if is_its and re.fullmatch(".+".join(map(re.escape, new.split(SHOWN))), was, re.DOTALL):
         return was
-    raise DocumentError(f"`{SHOWN}` is at a place without a secret: write the value. Nothing was changed")
+    raise DocumentError(f"`{SHOWN}` stands where the entry has no secret: write the value. Nothing was changed")
 
 
 def _with_options(words: Any) -> Iterator[tuple[str, Any]]:

@@ -132,7 +132,7 @@ def taken(
     return offer
 
 
-@whole("its manifest.json is not as it was")
+@whole("its manifest.json has changed")
 def arguments(origin: EntryOrigin, environ: Mapping[str, str]) -> Any:
     """The arguments of a bundle that was unpacked. Raises SourceTrouble."""
     directory, digest = Path(str(origin.bundle)), str(origin.hash).removeprefix("sha256:")
@@ -162,7 +162,7 @@ def delete(directory: Path) -> int:
     return size
 
 
-@whole("its manifest.json does not fit", (*DAMAGED, TypeError, AttributeError))
+@whole("its manifest.json is not valid", (*DAMAGED, TypeError, AttributeError))
 def _offer(manifest: Any, digest: str, environ: Mapping[str, str], files: Collection[str]) -> ServerOffer:
     name, version, server = (manifest[each] for each in ("name", "version", "server"))
     asked, needs = (manifest.get(each, {}) for each in ("user_config", "compatibility"))

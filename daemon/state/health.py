@@ -88,8 +88,8 @@ class Health:
         """Note that a corrupt store was set aside under this name."""
         where = self.persistence.value.where
         text = (
-            f"the store {where} was corrupt, and mcpd renamed it to {name}. A new store gets all that mcpd has"
-            " in memory; sessions that nobody has used since mcpd started are only in the old one"
+            f"the store {where} was corrupt, and mcpd renamed it to {name}. mcpd fills a new store from its"
+            " memory; only the old store has the sessions that nobody has used since mcpd started"
         )
         self.note("aside", text)
 

@@ -102,7 +102,7 @@ class Expiry:
         self._notes.forget(before, live, anonymous=anonymous)
         if gone:
             why = (
-                "{} sessions were forgotten: unused for {:g} s ({:g} s without a key), or {} others used later"
+                "{} sessions were forgotten: unused for {:g} s ({:g} s without a key), or beyond the newest {}"
             )
             logger.info(why, gone, self._idle, self._anonymous_idle, MAX_STORED)
         before = now - KEPT_SECONDS

@@ -67,8 +67,8 @@ def judge(
 ) -> Backoff:
     """Decide what follows the last failure in `streak` (oldest first; it lacks `forgotten` earlier ones).
 
-    `jitter` is in [0, 1); `looping`: this is a crash loop already, as failures at the longest delay are too
-    rare to show it again.
+    `jitter` is in [0, 1); `looping`: it is a crash loop already; at the longest delay, failures are too rare to
+    show that.
     """
     last = streak[-1]
     if last.ending is Ending.CANNOT_START:
@@ -96,7 +96,7 @@ class Streak:
         self.forget()
 
     def forget(self) -> None:
-        """Forget all failures, as the child was stable, or an operator wants a fresh start."""
+        """Forget all failures, because the child was stable or an operator wants a fresh start."""
         self._runs: list[Run] = []
         self._forgotten = 0
         self._looping = False

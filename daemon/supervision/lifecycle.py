@@ -94,7 +94,7 @@ def by_cause(name: str, reason: Reason) -> Reason:
 
 
 def mending(error: RunError) -> str:
-    """The remedy for an error that would keep servers from starting, for use before any server; else empty."""
+    """The remedy for an error that keeps servers from starting, for use without a server; empty without one."""
     reason = error.reason
     for entry in table("remedies")[reason.cause] if reason.cause else ():
         if all(reason.data.get(key) in values for key, values in entry.get("when", {}).items()):
@@ -190,7 +190,7 @@ class ChildStatus(Watch[ServerStatus]):
         self._on_change(status)
 
     def _diagnosed(self, reason: Reason) -> Reason:
-        """The reason with its remedy; an end like the last one keeps the last remedy until stderr is read."""
+        """The reason with its remedy; a repeated end keeps the last remedy until stderr is read."""
         last = self.last
         if reason.remedy is None and (reason.cause, reason.data) == (last.cause, last.data):
             reason = attrs.evolve(reason, remedy=last.remedy)
@@ -209,7 +209,7 @@ class ChildStatus(Watch[ServerStatus]):
 
     def queue(self, before: int) -> None:
         """Show that the child waits in the queue of starts, after `before` others."""
-        line = f"waits for its turn to start, {before or 'nobody'} before it"
+        line = f"waits for its turn to start (servers before it: {before})"
         self.become(ServerState.QUEUED, self.again.after(f"{line}; ") if self.failures else Reason(line))
 
     @property
@@ -229,7 +229,7 @@ class ChildStatus(Watch[ServerStatus]):
             self.become(ServerState.STOPPED, reason)
 
     def end(self, reason: Reason = HEALTHY) -> None:
-        """From now on, show only stopping and stopped, as the child's task is about to be cancelled."""
+        """From now on, show only stopping and stopped: the child's task is about to be cancelled."""
         self._ends = True
         if self.value.state is not ServerState.STOPPED:
             self.become(ServerState.STOPPING, reason)
@@ -255,7 +255,7 @@ class Pause:
         self.renew()
 
     def renew(self) -> None:
-        """Forget earlier nudges, as the next run is about to begin."""
+        """Forget earlier nudges, because the next run is about to begin."""
         self._nudge, self._scope = trio.Event(), trio.CancelScope()
 
     @property
@@ -283,7 +283,7 @@ class Pause:
         self._nudge.set()
 
     def shorten(self, until: float) -> None:
-        """Let the next run begin at `until` on trio's clock, if not before."""
+        """Let the next run begin at `until` on trio's clock at the latest."""
         self._scope.deadline = min(self._scope.deadline, until)
 
     async def wait(self, seconds: float) -> None:
@@ -401,7 +401,7 @@ _CANNOT_START = frozenset(
         *(Cause.TLS_UNTRUSTED, Cause.TLS_EXPIRED, Cause.TLS_NAME),
     }
 )
-"""Causes that an early retry cures only if `PASSING`. Others, except a login's and `ENDED`, are crashes."""
+"""Causes that an early retry cures only if `PASSING`. Others are crashes, except a login's and `ENDED`."""
 
 
 def ending_of(reason: Reason) -> Ending:

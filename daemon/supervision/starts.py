@@ -1,7 +1,7 @@
-"""The queue of starts: as many at once as the machine can take, the others wait.
+"""The queue of starts: as many as the machine can take run at once; the others wait.
 
-A start has a *place* until it ends, or is seen to wait rather than work. A server that is called, or was in use
-until just now, does not wait for servers that nobody needs yet.
+A start keeps its *place* until it ends or its server is idle. Servers that clients call, or used
+until just now, go before servers that nobody needs yet.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ IDLE_LOOKS = 2
 """Idle checks in a row that cost a start its place: a server that hangs delays others by at most 1.5 s."""
 
 WORKING_SHARE = 0.1
-"""The share of a CPU since the last check above which a start works; a download uses a few hundredths."""
+"""The share of a CPU since the last check from which a start is working; a download uses a few hundredths."""
 
 HOLD_SECONDS = 30.0
 """Seconds after which even a working start loses its place: longer than healthy servers take when all places
 are in use, short enough that a few endless starts do not hold up all others."""
 
 BRIEF_SECONDS = 1.0
-"""The same for a start without a process on this machine, whose work is over by then."""
+"""The same for a start without a process on this machine: its work is over by then."""
 
 URGENT_PLACES = 1
 """Places for urgent starts, as a multiple of all places, so that a boot delays neither calls nor restarts."""
 
 Look = Callable[[frozenset[int]], Awaitable[Mapping[int, Effort]]]
-"""Returns the effort of servers by mark, except those that cannot be observed."""
+"""Returns the CPU time of servers by mark; servers that cannot be observed are missing."""
 
 
 class Rank(IntEnum):
@@ -90,7 +90,7 @@ class QueuedStart:
         self._starts.leave(self)
 
     def keeps(self, effort: Effort | None) -> bool:
-        """Whether the start keeps its place, by its effort just observed; None for an unknown effort."""
+        """Whether the start keeps its place, judged by its present CPU time; None for an unknown time."""
         now = trio.current_time()
         if now - self._since >= self._hold:
             return False

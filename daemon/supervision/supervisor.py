@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 NO_DETAILS: Mapping[str, Detail] = {}
 
 INACTIVE = frozenset({ServerState.STOPPED, ServerState.DISABLED, ServerState.DORMANT})
-"""States without a run, except perhaps its clean-up, and without a next run unless something causes it."""
+"""States without a run (a clean-up may continue), and without a next run unless something causes one."""
 
 _UNSAID = {ServerState.DORMANT: "nobody has used it for a while", ServerState.STOPPED: "mcpd has stopped it"}
 
@@ -39,7 +39,7 @@ class RunEvents:
     def __init__(
         self, spec: lifecycle.ChildSpec, note: Callable[[Event], None], wall: Callable[[], float]
     ) -> None:
-        """Begin as before a first run; uses the wall clock, as an outage may outlast the daemon."""
+        """Begin as before a first run. `wall` is the wall clock: an outage may outlast the daemon."""
         self.spec = spec
         self._note = note
         self._wall = wall
@@ -57,7 +57,7 @@ class RunEvents:
         self._away, self._over_restart = since, True
 
     def moved(self, status: ServerStatus) -> None:
-        """Note the event that a new status means, if any."""
+        """Note the event that a new status stands for, if any."""
         before, self._state = self._state, status.state
         # That mcpd stops, for which no reason is given, does not end an outage.
         if status.state in INACTIVE and (status.reason or self._why or status.state is not ServerState.STOPPED):
@@ -458,7 +458,7 @@ class Supervisor:
                 child.status.become(ServerState.STOPPED)
 
     def announce_stop(self) -> None:
-        """Show all children as stopping, as `run` is about to be cancelled."""
+        """Show all children as stopping: `run` is about to be cancelled."""
         for child in self._all:
             child.status.end()
 

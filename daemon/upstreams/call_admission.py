@@ -46,7 +46,7 @@ AT_START = (
 
 APART_SECONDS = 60.0
 """Seconds without a request of the server after which it gets all clients' calls together again. Longer than
-the time between two calls of a server that asks in each; short, so that users soon stop paying for a doubt."""
+the pause between two calls of a server that asks in each; short, as the mode slows clients down."""
 
 
 class Admitted(Struct, eq=False):
@@ -112,11 +112,11 @@ class SizeLimited(Admitted):
     """An admitted call whose answer must not be larger than `limits.output_bytes`."""
 
     def answered(self, result: Buffer) -> None:
-        """Pass the result on, or the error that it is too large."""
+        """Pass the result on, or an error that it is too large."""
         self._pass(result, super().answered)
 
     def refused(self, error: Buffer) -> None:
-        """Pass the error on, or that it is too large: the limit holds for every answer."""
+        """Pass the error on, or an error that it is too large: the limit holds for every answer."""
         self._pass(error, super().refused)
 
     def _pass(self, answer: Buffer, on: Callable[[Buffer], None]) -> None:
@@ -160,7 +160,7 @@ class Apart:
         self.until = self._clock() + APART_SECONDS
 
     def extend(self) -> None:
-        """Prolong the time, as the server has made another request."""
+        """Prolong the time, because the server has made another request."""
         if self.is_on:
             self.until = self._clock() + APART_SECONDS
 
@@ -180,7 +180,7 @@ class Attribution:
         self._clock = clock
 
     def take(self, request: PeerRequest, carrier: Exchange | None) -> bool:
-        """Ask the request's client, or refuse; False if no call caused it; `carrier`'s answer contained it."""
+        """Ask the request's client, or refuse; False if no call caused it. `carrier`'s answer contained it."""
         self._apart.extend()
         if names_task(request.params):
             request.refuse(INVALID_REQUEST, NO_TASK)
@@ -255,7 +255,7 @@ def names_task(params: Raw | None) -> bool:
 
 
 class InLine(msgspec.Struct, frozen=True, eq=False):
-    """A queued call, with the time since when it waits."""
+    """A queued call, with the time at which it was queued."""
 
     ticket: int
     client: int
@@ -312,7 +312,7 @@ class Line:
         return found
 
     def crowd_out(self, client: int) -> InLine | None:
-        """Remove the newest call of the client with the most; None if the queue would be no fairer."""
+        """Remove the newest call of the client with the most; None if that would not make the queue fairer."""
         longest = max(self._turns.values(), key=len, default=None)
         if longest is None or self.places_of(client) + 1 >= len(longest):
             return None
@@ -320,10 +320,10 @@ class Line:
 
 
 RETRY_LEAST = 0.1
-"""The shortest time, in seconds, after which a client is told to try again; less would be of no use."""
+"""Shortest hint to try again, in seconds; less would be useless."""
 
 RETRY_MOST = 60.0
-"""Longest hint, in seconds: the last calls predict nothing beyond a minute."""
+"""Longest hint, in seconds: the last calls say nothing about a later minute."""
 
 RETRY_UNKNOWN = 1.0
 """The hint, in seconds, for a server whose pace is unknown because it never had a queue."""
@@ -408,7 +408,7 @@ class Admission:
             self._advance()
 
     def close(self) -> None:
-        """Take no more calls, as the connection has ended, and report queued calls as not sent."""
+        """Take no more calls, because the connection has ended; report queued calls as not sent."""
         self._closed = True
         waiting, self._line = self._line, Line()
         self._queued = self._line.clients
@@ -475,7 +475,7 @@ class Admission:
         return free if all_of(calls, asker) else 0
 
     def _may_go(self, asker: object) -> bool:
-        """Whether a call may be sent at once while clients take turns, or did until a moment ago."""
+        """Whether a call may be sent at once while clients take turns, or shortly after that."""
         if not self._apart.is_on:
             self._advance()
             return len(self._in_flight) < self._most and not self._line.clients

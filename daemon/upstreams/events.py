@@ -40,7 +40,7 @@ ASK_SECONDS = 15.0
 """Seconds that a server has to answer one of these requests: as long as for a page of a list."""
 
 AT_ONCE = 8
-"""Most subscriptions requested at the same time: a server that restarts is asked for all of them."""
+"""Most subscriptions requested at the same time: after a restart, mcpd requests all of them."""
 
 RETRY_SECONDS = 30.0
 """Seconds until a subscription request that got no answer is repeated."""
@@ -162,7 +162,7 @@ async def refuse_all(server: str, subscribers: Subscribers) -> None:
 
 
 def tell_missed(server: str, subscribers: Subscribers, uris: Iterable[str]) -> None:
-    """Report these resources as changed, since they may have changed while mcpd received no updates."""
+    """Report these resources as changed: they may have changed while mcpd received no updates."""
     for uri in uris:
         subscribers.hear(server, RESOURCE_UPDATED, Raw(msgspec.json.encode({"uri": uri})), None)
 
@@ -398,7 +398,7 @@ class ServerEvents:
             cause.notified(method, params)
 
     def on_refused_host(self, seen: SeenHost) -> None:
-        """Record a host that the sandbox refused to the server; logged once, as a server may retry."""
+        """Record a host that the sandbox refused to the server; logged once, because a server may retry."""
         name = self._server.name
         allow = seen.remedy(server_of(name))
         event = Event(

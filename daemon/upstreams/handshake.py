@@ -1,8 +1,8 @@
 """The handshake, which finds a server's era and capabilities; then pings and timeouts.
 
 A probe (`server/discover`, 2026-07-28) goes first: any error means the older era, and `initialize` follows. The
-next daemon remembers the era, too. If a run ends during the probe, it has failed, and the next run skips the
-probe, in case the server died of it; after two such runs, mcpd never probes again.
+next daemon remembers the era, too. A run that ends during the probe has failed. The next run skips the probe,
+in case it killed the server; after two such runs, mcpd probes no more.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Keepalive:
     unanswered: int = attrs.field(default=0, init=False)
     """Unanswered pings in a row."""
     last_ms: float | None = attrs.field(default=None, init=False)
-    """Milliseconds until the last answered ping was answered; None before the first."""
+    """Milliseconds that the last answered ping took; None before the first."""
     _missed: int = attrs.field(default=0, init=False)
     _is_silent: bool = attrs.field(default=False, init=False)
 
@@ -102,7 +102,7 @@ class Keepalive:
 
     @property
     def _verdict_at(self) -> float:
-        """When a silent server with calls counts as degraded: each ping has had time for an answer by then."""
+        """The time at which a silent server with calls counts as degraded: each ping has had its time."""
         interval = self._timeouts.ping_interval
         return self._connection.last_heard + interval + max(interval, self._timeouts.ping)
 
@@ -191,7 +191,7 @@ def roots_of(server: Server) -> bytes | None:
 
 
 DEATHS = frozenset({Cause.CONNECTION_LOST, Cause.ENDED, Cause.EXITED, Cause.KILLED})
-"""Causes of a run's end that a probe may have had; a server that was never reached was not probed."""
+"""Causes of a run's end that a probe may have brought about; a server that was never reached was not probed."""
 
 ABOUT_CHARACTERS = 2000
 """Most characters kept of a server's description, of which only the first sentence is shown."""
@@ -261,7 +261,7 @@ class Greeter:
         return max(first, min(LONGEST_START, first * 2.0 ** min(self._timeouts_in_a_row, MAX_DOUBLINGS)))
 
     def is_up(self) -> None:
-        """Note that the server is up, so that its next handshake gets the configured limit again."""
+        """Note that the server is up: its next handshake gets the configured limit again."""
         self._timeouts_in_a_row = 0
 
     def _remembered(self, greeting: Greeting) -> Greeting:
@@ -278,7 +278,7 @@ class Greeter:
 
 
 async def probe(connection: UpstreamConnection, seconds: float) -> Greeting | None:
-    """Try the modern era; None if the server does not speak it. Raises UpstreamLost if it hangs up."""
+    """Try the modern era; None if the server does not speak it. Raises UpstreamLost if the server hangs up."""
     connection.adopt(Era.MODERN, protocol.MODERN_VERSION)
     try:
         raw = await _discovered(connection, seconds)

@@ -1,8 +1,8 @@
 """A second connection to a server of the modern era, for clients of the handshake era.
 
-A modern server returns its question and expects the call again; tools that ask in the middle of a call fail
-there. So mcpd tries whether the server also speaks an older revision; if not, or if the configuration names the
-era, these calls use the first connection. Lists and log come from the first connection only.
+A modern server returns its question and expects the call again, so tools that ask during a call fail. mcpd
+therefore tries an older revision, too; if not, or if the configuration names the era, these calls use the first
+connection. Lists and log come from the first connection only.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class SecondConnection:
         self.pings: Keepalive | None = None
         """The pings over this connection, while it is up."""
         self.pid: int | None = None
-        """The connection's own process, while that counts as one of the server's."""
+        """The connection's own process, while it counts as a process of the server."""
         self._wanted = trio.Event()
         self._settled = trio.Event()
         self._refused_until = -math.inf
@@ -198,7 +198,7 @@ async def _keep_alive(pings: Keepalive) -> None:
 
 
 class SecondEvents(ServerEvents):
-    """The events of a second connection: its own calls and its end; all else as for the first connection."""
+    """The events of a second connection: its own calls and its end; otherwise as for the first connection."""
 
     def __init__(self, first: UpstreamAccess, redact: Redactor, second: SecondConnection) -> None:
         super().__init__(first, redact)

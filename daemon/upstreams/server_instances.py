@@ -56,7 +56,7 @@ class OwnLists:
         self._tell(fact)
 
     def forget(self) -> None:
-        """Keep and report nothing more, as the instance is gone."""
+        """Keep and report nothing more: the instance is gone."""
         self._is_gone = True
         self._kept, self._seen, self._alike = {}, None, None
 
@@ -210,14 +210,14 @@ class RunningInstance:
     key: Key
     use: LastUse
     made_for: str
-    """The session that it was made for, as events name it; empty without a session."""
+    """The session that the instance was made for, as events name it; empty without a session."""
     owner: str = ""
-    """The principal of the client that it was made for (`ports.Holder`)."""
+    """The principal of the client that the instance was made for (`ports.Holder`)."""
     users: set[Hashable] = attrs.field(factory=set, repr=False)
     leaves_at: float = math.inf
-    """The time when it ends because its session has left, on trio's clock."""
+    """The time, on trio's clock, at which the instance ends because its session has left."""
     run: int = 0
-    """The number of its newest run that the server's count includes."""
+    """The instance's newest run that the server's count includes."""
 
     @property
     def workspace(self) -> str | None:
@@ -242,15 +242,15 @@ class ServerInstances:
         """Why an operator has switched the server off; empty if it is on."""
         self.status = ServerStatus(state=ServerState.STOPPED, since=actors.around.wall(), incarnation=run)
         self.speaks = True
-        """Whether this is the present server of its name; false once it was replaced."""
+        """Whether this server is the present one of its name; false once replaced."""
         self.failed: tuple[ServerStatus, StderrTail] | None = None
-        """Why the first list failed, until an instance comes up; nobody sees the failed instance itself."""
+        """Why the first list failed, until an instance comes up; the failed instance itself is not shown."""
         self.begun = self.ended = self._restarts = 0
-        """The number of instances so far, of ended ones, and the restarts of ended ones."""
+        """The numbers of all instances so far, of ended ones, and of the restarts of ended ones."""
         self.refused_hosts: SeenHosts | None = None
-        """The hosts that the sandboxes of all instances refused, past ones too."""
+        """The hosts that the sandboxes of all instances, also ended ones, refused."""
         self._losses: dict[tuple[Hashable, Key], str] = {}
-        """Why an instance ended, by the session that used it and the instance's key."""
+        """Why an instance ended, by the session that used the instance and by the instance's key."""
         self._actors = actors
         self._run = run
         self._stats = stats
@@ -381,7 +381,7 @@ class ServerInstances:
         )
 
     def _make_room(self, owner: str) -> None:
-        """End an unused instance to make room, the owner's if it has one or its share; raises Overloaded."""
+        """End an unused instance to make room: the owner's, if it has one or its share; raises Overloaded."""
         most = self.server.limits.instances
         if len(self.running) < most:
             return

@@ -1,7 +1,7 @@
 """Reads, screens and refreshes the lists of one server: on announced changes, after a time, on request.
 
 Calls depend on the tools, so their list is read first, then the others independently. A server counts as up
-once its tools are listed and its other lists are too, or have had a moment's time.
+once its tools are listed, and its other lists are read or late.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ class ServerLists:
             task_status.started()
 
     def may_have_changed(self) -> None:
-        """Read again the lists whose changes the server announces, as mcpd may have missed some."""
+        """Read again the lists whose changes the server announces: mcpd may have missed some."""
         for kind, listing in self._all.items():
             if self._greeting is not None and self._greeting.announces(kind):
                 listing.read_again()
@@ -254,7 +254,7 @@ LONG = 1_000
 
 LONG_DEBOUNCE = 1.0
 """`DEBOUNCE` after a long list, doubled while the server keeps announcing changes. Shorter than
-`CURRENT_PATIENCE`, as a call that needs the list ends the doubling."""
+`CURRENT_PATIENCE`: a call that needs the list ends the doubling."""
 
 RELIST_AFTER_FAILURE = 30.0
 """Seconds until a listing that failed, or has always been empty, is retried; the connection stays up."""
@@ -263,7 +263,7 @@ CURRENT_PATIENCE = 2.0
 """Seconds that a call waits for the new list after the server announced a change."""
 
 LISTING_SLACK = 1.0
-"""Seconds beyond twice `timeouts.list` that an operator waits, as a listing under way has to end first."""
+"""Seconds beyond twice `timeouts.list` that an operator waits: a listing under way has to end first."""
 
 
 class ListingStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -320,7 +320,7 @@ class Listing:
         self.is_stale = False
         """Whether the server announced a change, and mcpd has not listed since."""
         self._needed = self._obtained = 0
-        """The numbers of the first listing after the last announced change, and of the last that succeeded."""
+        """The numbers of the first listing after the last announced change, and of the last success."""
         self._outcome = Watch((0, ""))
 
     async def wait_current(self) -> None:
@@ -389,7 +389,7 @@ class Listing:
         self._needed_now.set()
 
     def read_again(self) -> None:
-        """List once more, as there may be an unannounced change."""
+        """List once more: there may be an unannounced change."""
         self._asked.set()
 
     async def wait_first(self) -> None:

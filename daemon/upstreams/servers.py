@@ -1,8 +1,8 @@
 """Keeps the servers' actors in line with the configuration and operators' switches.
 
-A change reaches the catalog first, so that clients are offered nothing that is gone, and then the children;
-other servers stay untouched. A divided server is listed once before any client connects, since an agent may
-read its list only once: an instance in an empty directory lists, and ends.
+A change reaches the catalog before the children, so that clients are offered nothing that is gone; other
+servers stay unchanged. An instance in an empty directory lists a divided server before a client connects, as an
+agent may read the list once only.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class InstancedServer:
             each.actor.notify(method)
 
     async def wake(self) -> bool:
-        """Return whether an instance is up; starts none, as an instance needs a client."""
+        """Return whether an instance is up; starts none, because an instance needs a client."""
         await trio.lowlevel.checkpoint()
         return self.instances.status.state in SERVING
 
@@ -155,16 +155,16 @@ class InstancedServer:
 
 
 LIST_SECONDS = 600.0
-"""Most seconds that an instance which only lists may take: enough for its turn to start, and for a download."""
+"""Most seconds for an instance that only lists: enough for the queue of starts and a download."""
 
 LEAVE_SECONDS = 30.0
-"""Seconds that its directory stays while the instance does not stop: a kill ends nearly all sooner."""
+"""Seconds that the directory stays while the instance does not stop: a kill ends nearly all sooner."""
 
 _DIRECTORY = partial(tempfile.TemporaryDirectory[str], prefix=LISTING, ignore_cleanup_errors=True)
 
 
 async def keep_listing(servers: Mapping[str, UpstreamAccess | InstancedServer], newest: Watch[Catalog]) -> None:
-    """List each divided server without known tools once, as such servers appear, until cancelled."""
+    """List once each divided server without known tools, whenever one appears, until cancelled."""
     # By name, so that a server that goes back to an earlier configuration is listed again.
     tried: dict[str, str] = {}
     async with trio.open_nursery() as nursery:
@@ -283,7 +283,7 @@ class Servers:
         self._around = around
         self._settle = settle
         self._speaking: dict[str, object] = {}
-        """By server, a token of the actor whose facts count: an old server's list is not the new one's."""
+        """By server, a token of the actor whose facts count: the list of a replaced server must not count."""
         self.supervisor = Supervisor(
             [],
             starts=config.limits.starts,

@@ -1,4 +1,4 @@
-"""Reaches one server for callers and operators, up or down: its counts, its log, the waits for it.
+"""Reaches one server, up or down, for callers and operators: its counts, its log, and waits for its start.
 
 `send` puts calls on the connection in the caller's task; the actor only opens and closes the admission.
 """
@@ -50,16 +50,16 @@ CHARACTERS = 200
 """Characters by which lines are compared: lines that differ only after them count as equal."""
 
 SAID_AGAIN_FIRST = 60.0
-"""Seconds until the log says again that runs still end alike; doubled each time."""
+"""Seconds until the log repeats that runs still end alike; doubled each time."""
 
 SAID_AGAIN_LATEST = 3600.0
-"""Most of these seconds: an hour of log must show that a server does not work."""
+"""Longest such pause: each hour of log must show that a server does not work."""
 
 _NUMBER = re.compile(r"(?<![0-9a-fA-F])[a-fA-F]*\d[0-9a-fA-F]*")
 """Decimal or hexadecimal numbers, matched only at their beginning, so that the search stays linear."""
 
 _LARGE = re.compile(r"\d{4,}")
-"""Large numbers in a reason; small ones matter, as an exit status, errno or HTTP status."""
+"""Large numbers in a reason; small ones matter, such as an exit status, errno or HTTP status."""
 
 
 class RunLog:
@@ -209,7 +209,7 @@ class Waking:
             await child.status.wait_settled()
 
     async def for_list(self, child: Child, *, wholly: bool = False) -> None:
-        """As `for_call`, for a caller that needs the list of tools: once per run, and for a shorter time.
+        """Like `for_call`, for a caller that needs the list of tools: once per run, and for a shorter time.
 
         All callers during a run share a deadline, so that a hanging server costs one wait. They wait for a
         whole start only at the first start of a lazy server, or of one that a client has chosen (`wholly`).
@@ -309,7 +309,7 @@ def last_use_of(server: Server) -> LastUse | None:
 
 
 def succeed(actor: UpstreamAccess, old: UpstreamAccess) -> None:
-    """Pass what is known of the actor with the earlier configuration on to the new one."""
+    """Hand the knowledge of the actor with the earlier configuration over to the new actor."""
     actor.stats, actor.stderr = old.stats, old.stderr
     program, before = (
         (each.command, each.args, each.url, each.confined is None) for each in (actor.server, old.server)
@@ -359,7 +359,7 @@ class UpstreamAccess:
         self.second_admission: Admission | None = None
         """The admission to the second connection (`second`)."""
         self.has_both_eras = self.opens_both = False
-        """Whether a second connection has opened before; whether the next start opens one without a call."""
+        """Whether a second connection has opened before; if so, the next start opens one without a call."""
         self.stats, self.noise, self.stderr = CallStats(), Noise(), StderrTail()
         self.apart = Apart(server.label)
         self.log = RunLog(server.label, stable_after=server.restart.stable_after, wall=wall)
@@ -373,7 +373,7 @@ class UpstreamAccess:
         self.egress: Egress | None = None
         """The proxy of the sandbox, with the hosts that the server asked for; None without a sandbox."""
         self.own_catalog: Callable[[Catalog], Catalog] = lambda catalog: catalog
-        """Returns the catalog for the clients' calls, as an instance's lists may differ."""
+        """Returns the catalog for the clients' calls: an instance's lists may differ."""
         self.wait_current = listing.tools.wait_current
         self.use: LastUse | None = last_use_of(server)
         self.record: Callable[..., None] = _recorded(self)

@@ -230,7 +230,7 @@ def test_the_first_run_takes_over_what_clients_have(browser: Browser, *, script:
         if script:
             accessible(settled(page))
             page.get_by_role("button", name="Undo all of this").click()
-            press(page.get_by_role("dialog"), "Undo", "is as it was, byte for byte")
+            press(page.get_by_role("dialog"), "Undo", "is restored, byte for byte")
             expect(page.get_by_role("heading", name="No server is configured yet")).to_be_visible()
             assert json.loads(here.daemon.config.read_text())["mcpServers"] == {}
         assert "refused a connection" not in here.daemon.said(), "a child of the daemon is no client"
@@ -259,7 +259,7 @@ def test_a_client_is_connected_and_disconnected(browser: Browser, *, script: boo
         page.get_by_role("button", name="Disconnect Cursor").click()
         if script:
             page.get_by_role("dialog").get_by_role("button", name="Disconnect").click()
-        expect_words(page, "is as it was, byte for byte")
+        expect_words(page, "is restored, byte for byte")
         assert file.read_text() == before
 
 

@@ -159,7 +159,7 @@ def test_what_somebody_else_has_changed_meanwhile_is_not_overwritten_unseen(own:
     change(other, '"one"', '"theirs"')
     expect_words(other, "git is ready")
     change(page, '"one"', '"mine"')
-    expect(page.get_by_role("alert")).to_contain_text("git was changed since you saw it")
+    expect(page.get_by_role("alert")).to_contain_text("git has changed since you opened it")
     assert entry_in(own, "git")["env"]["LEVEL"] == "theirs"
     press(page, "Save", "git is ready", exact=True)
     # The other one's change is not the last one any more.

@@ -209,7 +209,7 @@ def test_an_upgrade_shows_what_it_changes_and_is_taken_back_by_a_key_or_by_itsel
                 person.write(key)
                 status, said = person.end()
             assert (status, pinning.config.read_text()) == (expected, before), said
-            assert "taken back: the files are as they were" in said
+            assert "taken back: the files are restored" in said
             assert "meanwhile" not in said
             assert pinning.daemon.ready("a", "b")["a"]["tools"] == 1
         status, said = pinning.run("--all", command="upgrade")

@@ -163,9 +163,7 @@ def test_an_entry_with_which_the_server_does_not_come_up_is_taken_back(given: Pa
         words = ("--learn", "--mode", "strict", "--calls", str(calls), "--write", "--config", config)
         done = box.daemon.outcome("sandbox", "box", *words)
         assert (done.returncode, box.daemon.config.read_text()) == (1, before)
-        assert done.stderr.endswith(
-            "taken back: the files are as they were; try again when that is corrected\n"
-        )
+        assert done.stderr.endswith("taken back: the files are restored; try again when that is corrected\n")
         assert box.use() == "done"
 
 
@@ -204,7 +202,7 @@ def test_a_lesson_lasts_as_long_as_its_command(end: signal.Signals) -> None:
                 assert b"starts box without its sandbox" in command.stderr.readline()
                 assert b"is watched: use it now, 1h" in command.stderr.readline()
                 assert box.use(read=["~/notes/a.md"]) == "a"
-                assert "mcpd is learning its sandbox" in box.daemon.run("status", check=None)
+                assert "mcpd is learning the server" in box.daemon.run("status", check=None)
                 twice = box.daemon.outcome("sandbox", "box", "--learn")
                 assert (twice.returncode, "under way" in twice.stderr) == (1, True)
                 command.send_signal(end)

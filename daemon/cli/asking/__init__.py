@@ -1,1 +1,1 @@
-"""Asks the person at the terminal what servers ask during a call."""
+"""Puts servers' questions during a call to the person at the terminal."""

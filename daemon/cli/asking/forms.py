@@ -34,7 +34,7 @@ class Unaskable(ValueError):
 def fields_of(schema: object) -> list[Field]:
     """The fields of a form (`requestedSchema`). Raises Unaskable for a schema that MCP does not allow."""
     if not isinstance(schema, dict) or schema.get("type", "object") != "object":
-        raise Unaskable("its schema is not that of an object")
+        raise Unaskable("its schema does not describe an object")
     properties, required = schema.get("properties", {}), schema.get("required", [])
     named = isinstance(required, list) and all(isinstance(name, str) for name in required)
     if not isinstance(properties, dict) or not named:

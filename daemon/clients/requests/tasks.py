@@ -182,7 +182,7 @@ def ask_about_task(method: str, connection: ClientConnection, params: Raw | None
 
 
 def lacks_tasks(connection: ClientConnection, params: Raw | None, request: Request) -> bool:
-    """Refuse a request that does not declare the tasks extension (SEP-2663); returns whether it did."""
+    """Refuse a request that does not declare the tasks extension (SEP-2663); returns whether it was refused."""
     declared = declares_tasks(protocol.meta_of(params).get(protocol.CAPABILITIES_KEY))
     if not declared:
         text = "Missing required client capability"

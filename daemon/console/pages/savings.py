@@ -126,7 +126,7 @@ def _tokens(chart: NewChart, counts: Counts) -> Markup:
     spared = Quantity(
         name="never shown", values=[max((spared or 0) - (instead or 0), 0) for spared, instead in pairs]
     )
-    return bars(chart(title="Tokens left out of lists, and what became of them", series=(shown, spared)))
+    return bars(chart(title="Tokens left out of lists: shown later, or never", series=(shown, spared)))
 
 
 def _hit_rate(chart: NewChart, counts: Counts) -> Markup:

@@ -261,7 +261,7 @@ async def _change(word: str, viewer: Viewer, fields: Mapping[str, str]) -> Notic
         shown = await in_thread(entry_of, viewer.context.facts, name)
         if fields.get("seen") != digest(shown.encode()):
             raise Refused(
-                f"{name} was changed since you saw it; your text is kept: Save writes it all the same"
+                f"{name} has changed since you opened it. Your text is kept: Save overwrites the other change"
             )
         given = given or with_keys(shown, fields)
     more = {"set": ("-",), "rename": (fields.get("to", "").strip(),)}.get(word, ())
@@ -296,7 +296,7 @@ def _login_begun(begun: Mapping[str, Any]) -> list[str]:
 
 
 def _login_answered(_told: object) -> list[str]:
-    return ["The address was handed to the login; its outcome shows here."]
+    return ["The login has the address; this page shows the outcome."]
 
 
 SERVER_ACTIONS = (

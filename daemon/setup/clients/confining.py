@@ -54,7 +54,7 @@ def with_sandbox(
         return {**made, "sandboxEnabled": False}, notes
     for key, value in given.items():
         if by_project and (value is False or (key == "sandbox" and _is_off(value))):
-            message = "ignored: a project does not take its servers out of your sandbox"
+            message = "ignored: a project may not take its servers out of your sandbox"
             notes.append(Note(key=key, message=message, lost=True))
         elif isinstance(value, dict):
             made[key] = _known(value, key, keys(SandboxRules), notes)

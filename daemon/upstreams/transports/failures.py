@@ -132,7 +132,7 @@ _FATAL_TO_OURS = {
 }
 
 UNREACHABLE_CALLS = 3
-"""Calls in a row that fail to connect until the server counts as down: one may hit a restart."""
+"""Calls in a row that fail to connect before the server counts as down: one failure may be a restart."""
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -153,7 +153,7 @@ class Failure(msgspec.Struct, frozen=True):
         if self.cause is Cause.MESSAGE_TOO_LARGE:
             return errors.RequestTooLarge(self.text)
         if self.wait:
-            text = f"{self.text}. The call was not run: it is safe to try again then, or use another tool."
+            text = f"{self.text}. The call was not run: try again after that time, or use another tool."
             return errors.UpstreamUnavailable(text, retryAfterMs=round(self.wait * 1000))
         if self.helps:
             return errors.UpstreamUnavailable(
@@ -222,7 +222,7 @@ class LinkState:
 
 
 def of_error(error: Exception, place: str) -> Failure:
-    """The failure for a network error; only an error before sending is sure not to have run."""
+    """The failure for a network error; only after an error before sending it is certain that nothing ran."""
     if isinstance(error, LoginFailed):
         return error.failure
     if isinstance(error, httpx2.ConnectTimeout | httpx2.PoolTimeout):
@@ -266,7 +266,7 @@ def unauthorized(place: str) -> Failure:
 
 
 def session_ended(place: str, status: int) -> Failure:
-    """The failure for a session that the server no longer knows, so it has not run the request."""
+    """The failure for a session that the server no longer knows: the request has not run."""
     text = f"the server ended the session (HTTP {status} from {place})"
     return Failure(Cause.SESSION_OVER, text, {"place": place, "status": status})
 

@@ -22,7 +22,7 @@ from daemon.upstreams.transports.server_connection import OpenContext
 from daemon.wire.envelope import INTERNAL_ERROR, INVALID_REQUEST, RemoteError, error_line, made_error
 
 GOODBYE_SECONDS = 1.0
-"""Seconds for ending the session, which is a courtesy that a stop waits for."""
+"""Seconds for ending the session: a courtesy, for which a stop waits."""
 
 REOPEN_DELAYS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Seconds between attempts to reopen the stream of notifications; they outlast the time to the next ping."""
@@ -204,7 +204,7 @@ class HttpLink(PostLink):
     async def _is_forgotten(self, post: Post) -> bool:
         """Whether the session is over, after a refusal that may concern only the request.
 
-        Repeats a harmless request that has worked in this session; without one, the refusal counts as the end.
+        Repeats a harmless request that has worked in this session; without one, the session counts as over.
         """
         if post.uid is None:
             return False

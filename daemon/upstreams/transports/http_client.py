@@ -85,7 +85,7 @@ async def _followed(
 
 
 async def trusted_certificates() -> ssl.SSLContext:
-    """The system's trusted certificates, read in a thread as that takes tens of milliseconds."""
+    """The system's trusted certificates, read in a thread: reading takes tens of milliseconds."""
     return await trio.to_thread.run_sync(ssl.create_default_context)
 
 
@@ -124,7 +124,7 @@ def same_origin(url: httpx2.URL, other: httpx2.URL) -> bool:
 
 
 def not_followed(response: httpx2.Response) -> str:
-    """The end of an error about a redirect that was not followed, its target without secrets; else empty."""
+    """The end of an error about a redirect that was not followed: the target without secrets; else empty."""
     if response.next_request is None:
         return ""
     target = response.next_request.url.copy_with(userinfo=b"", query=None, fragment=None)
@@ -242,7 +242,7 @@ class ServerLogin:
         return self._needed(f"{self.place} {what} (HTTP {status})", status=status)
 
     async def _renewed(self, rejected: str | None) -> logins.Login:
-        """A login other than one that was rejected or is due; one renewal serves all requests that wait."""
+        """A login in place of a rejected or expiring one; one renewal serves all requests that wait."""
         login, server = self._login, self._server
         if self._logins is None or (login is None and self._auth is None):
             raise LoginFailed(self._needed(f"the login at {self.place} has ended"))
@@ -270,7 +270,7 @@ class ServerLogin:
         return found
 
     async def _has_metadata(self, client: httpx2.AsyncClient) -> bool:
-        """Whether the server's metadata name a place to log in, although its refusal did not."""
+        """Whether the server's metadata name an authorization server, although its refusal did not."""
         url = httpx2.URL(logins.login_url(self._server))
         path = url.path.rstrip("/")
         for where in dict.fromkeys((METADATA_PATH + path, METADATA_PATH)):

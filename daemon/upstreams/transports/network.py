@@ -1,4 +1,4 @@
-"""Connects to servers, and explains failures; texts name host and port only, as URLs may hold secrets."""
+"""Connects to servers, and explains failures; texts name host and port only: URLs may hold secrets."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from daemon.wire.outbox import Receiver
 from daemon.wire.requests import Exchange, Peer
 
 NOTE_SECONDS = 10.0
-"""Seconds for the POST of a notification or an answer; later ones wait, as they keep their order."""
+"""Seconds for the POST of a notification or an answer; later ones wait for it, to keep their order."""
 
 STUCK_SECONDS = 3 * NOTE_SECONDS
 """Seconds that a full queue may wait for a server that accepts nothing: three timeouts in a row."""
@@ -139,7 +139,7 @@ class PostLink(ABC):
             self.queued = 0
 
     def resume(self) -> None:
-        """Read again, as slow receivers have caught up (`wire.outbox.Outbox.hold`)."""
+        """Read again: slow receivers have caught up (`wire.outbox.Outbox.hold`)."""
         self.is_held = False
         self._resumed.set()
 
@@ -272,7 +272,7 @@ class PostConnection(RawConnection):
 
     @property
     def carrying(self) -> int | None:
-        """The request of mcpd to whose answer the current message belongs; None if it came on its own."""
+        """The request of mcpd to whose answer the current message belongs; None without a request."""
         return self._link.carrying
 
     @property

@@ -16,7 +16,7 @@ from daemon.wire.requests import GivenUp
 
 @asynccontextmanager
 async def open_connection(context: OpenContext) -> AsyncIterator[ScriptConnection]:
-    """Connect to the scripts as they were last read."""
+    """Connect to the scripts in the form in which they were last read."""
     yield ScriptConnection(context)
 
 

@@ -117,7 +117,7 @@ class RequestsOfServer:
                 request.withdraw("the server has cancelled it")
 
     def lose_all(self, reason: str) -> None:
-        """End all requests, as the connection is lost."""
+        """End all requests, because the connection is lost."""
         requests = list(self._open.values())
         self._open.clear()
         self._ended.set()
@@ -168,7 +168,7 @@ UPSTREAM_QUEUE_BYTES = 16 * 1024 * 1024
 """Queued bytes from which new calls are refused while a server does not read: one largest message."""
 
 _PLAIN_CALL = b'{"jsonrpc":"2.0","id":%d,"method":"%b","params":{%b}}'
-"""A request without added params, as most are: one small frame, made in one step."""
+"""A request without added params, the usual one: a small frame, made in one step."""
 
 _encode = msgspec.json.encode
 

@@ -1,6 +1,6 @@
 """Runs a server as a child process, over its stdin and stdout (MCP, stdio transport).
 
-Either exit or the end of stdout ends the connection, as one can come without the other: a grandchild that holds
+Exit or the end of stdout ends the connection: one can come without the other, for a grandchild that holds
 stdout delays EOF, and a child may close stdout and live on. stderr is drained, since a full pipe would block.
 """
 
@@ -33,13 +33,13 @@ proxy. All others must be in the server's `env`."""
 
 LAST_WORDS = 0.05
 """Seconds to wait for exit after EOF, or the reverse: an answer may still be in the pipe, and an exit status
-says more than EOF. Short, as callers wait meanwhile."""
+says more than EOF. Short, because callers wait meanwhile."""
 
 STDERR_CHUNK = 64 * 1024
-"""Bytes at which a line is passed on unfinished, as many as are read at once."""
+"""Bytes at which a line is passed on unfinished: the size of one read."""
 
 LINES_AT_ONCE = 1000
-"""Most lines passed on from one chunk, as many as are kept: a flood of short lines must not block the loop."""
+"""Most lines passed on from one chunk: as many as are kept. A flood of short lines must not block the loop."""
 
 EXIT_MEANINGS = {
     78: ": configuration error (EX_CONFIG)",

@@ -45,7 +45,7 @@ async def open_connection(context: OpenContext) -> AsyncIterator[RawConnection]:
 
 
 async def _open_with_login(stack: AsyncExitStack, context: OpenContext) -> WebSocketLink:
-    """As `_opened`, with the login at the server if any; tries again if the login had to be renewed."""
+    """Like `_opened`, with the login at the server, if any; tries again after a renewal of the login."""
     host, port = host_and_port(context.server.url or "", "ws", "wss")
     login = ServerLogin(context, place_of(host, port))
     await login.begin()
@@ -76,7 +76,7 @@ class _Refused(Exception):
 
 class _ServerConnection(PacedConnection):
     async def _handle_reject_connection_event(self, event: RejectConnection) -> None:
-        """End the attempt at once, as the library would wait for the refusal's body."""
+        """End the attempt at once: the library would wait for the refusal's body."""
         raise _Refused(event)
 
 

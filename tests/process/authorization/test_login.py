@@ -174,7 +174,7 @@ async def test_an_authorization_server_that_lies_about_its_issuer_gets_nobody_to
         otherwise = issuer.replace("127.0.0.1", "localhost")
         with protected_by(otherwise, otherwise) as url:
             async with login(tmp_path, url) as running:
-                assert f"says that it is not {otherwise}" in await running.failed()
+                assert f"names itself otherwise than {otherwise}" in await running.failed()
 
 
 # --- logins at the SDK's example of authorization, whose two sides are apart, and at the one fr --------------
@@ -193,7 +193,7 @@ async def test_a_login_at_the_example_serves_its_tool_and_ends_without_a_refresh
         assert await tools(url, kept.access_token) == ["get_time"]
         logins = FileLogins(tmp_path)
         logins.write("notion", msgspec.structs.replace(kept, renew_at=0.0, expires_at=0.0))
-        with pytest.raises(LoginOver, match="it has expired"):
+        with pytest.raises(LoginOver, match="the login has expired"):
             await fresh(ServerLogins(logins), "notion", url, rejected=None)
 
 

@@ -243,7 +243,7 @@ def test_all_is_as_it_was_unless_somebody_agrees_and_a_daemon_can_run(here: User
     assert not here.front.exists()
     here.front.parent.touch()
     failed = here.mcpd("up", "--yes", *CLIENTS)
-    assert "is as it was, and no client was touched" in failed.stderr
+    assert "is unchanged, and no client was changed" in failed.stderr
     assert contents(here) == before
     assert not config(here).exists()
     here.front.parent.unlink()

@@ -214,7 +214,7 @@ def test_the_users_own_words_stay_among_the_arguments_of_a_new_version(
         assert (status, here.config.read_text()) == (1, before)
     else:
         assert (status, here.entry["args"]) == (0, ["-y", "@a/thing@1.1.0", *becomes.split()]), said
-    assert ("no longer has 1.0.0, so nobody knows whether 1.1.0 takes " in said) is not is_known
+    assert ("no longer has 1.0.0, so mcpd cannot tell whether 1.1.0 takes " in said) is not is_known
 
 
 def test_a_secret_that_a_newer_version_needs_is_kept_apart(here: Home) -> None:
@@ -235,7 +235,7 @@ def test_it_never_goes_down_and_does_not_follow_npm(here: Home) -> None:
         here.published.documents[:] = [document(newest, PLACE)]
         status, said = here.upgrade()
         assert (status, here.config.read_text()) == (1, before)
-        line = f"thing: {NAME} 1.1.0 stays: the newest version in {here.published.url} is {newest}"
+        line = f"thing: {NAME} 1.1.0 stays: {here.published.url} has no newer version than {newest}"
         assert f"mcpd: {line}\n" in said
 
 

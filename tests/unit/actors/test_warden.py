@@ -80,7 +80,7 @@ async def test_a_server_that_stays_above_its_ceiling_is_ended_with_both_numbers(
         await trio.sleep(LOOKS * WALK_SECONDS - 0.1)
         assert greedy.ended == []
         await trio.sleep(0.2)
-        text = "uses 133 MiB of memory, its ceiling is 100 MiB (limits.memoryBytes): mcpd ended it"
+        text = "uses 133 MiB of memory, more than 100 MiB (limits.memoryBytes): mcpd ended it"
         data = {"used": 133 * MIB, "limit": 100 * MIB}
         assert greedy.ended == [Reason(text, Cause.MEMORY_CEILING, data)]
         await trio.sleep(10 * WALK_SECONDS)

@@ -79,7 +79,7 @@ async def test_a_token_that_its_server_refuses_does_not_serve_to_its_end(logins:
     alone = msgspec.structs.replace(LOGIN, renew_at=0.0, expires_at=time.time() + 3600, refresh_token=None)
     logins.kept.write("notion", alone)
     assert await fresh(logins, "notion", URL, rejected=None) == alone
-    with pytest.raises(LoginOver, match="the server no longer takes it"):
+    with pytest.raises(LoginOver, match="the server rejected the login"):
         await fresh(logins, "notion", URL, rejected=alone.access_token)
 
 

@@ -151,7 +151,8 @@ def test_an_edit_is_told_with_its_place_and_fails_and_half_a_line_is_told(tmp_pa
     with file.open("ab") as torn:
         torn.write(b'{"seq":3')
     status, told = run("verify")
-    assert (status, f"{FILE} line 3: half a line: a daemon is writing it, or was killed\n" in told) == (0, True)
+    said = f"{FILE} line 3: a cut line: its daemon is writing, or was killed\n"
+    assert (status, said in told) == (0, True)
 
 
 def test_a_given_head_finds_a_cut_end(tmp_path: Path, run: Run) -> None:
@@ -171,7 +172,7 @@ def test_a_given_head_of_a_chain_that_is_not_here_fails_and_one_of_the_journal_i
     other = head_of(some(4, "ee" * 32), chain="ee" * 32)
     (tmp_path / "heads.txt").write_text(f"audit head 4 {other.digest} of {other.chain}\n")
     status, told = run(f"verify --head {tmp_path}/heads.txt")
-    missing = f"Not here: chain {'ee' * 32} with record 4: another daemon's, or removed."
+    missing = f"Missing: chain {'ee' * 32} with record 4: another daemon has it, or nobody."
     assert (status, missing in told) == (1, True)
     monkeypatch.setattr(audit, "journal", lambda _uid: ([other], ""))
     status, told = run("verify")
@@ -184,7 +185,7 @@ def test_a_chain_that_the_store_knows_and_that_is_not_here_fails(
     directory = written(tmp_path / "audit", {FILE: some(5, "ee" * 32)})
     control({"audit-heads": {"directory": str(directory), "heads": [asdict(head_of(some(9)))]}})
     status, told = run("verify")
-    assert (status, f"Not here: chain {CHAIN} with record 9" in told) == (1, True)
+    assert (status, f"Missing: chain {CHAIN} with record 9" in told) == (1, True)
 
 
 def test_a_pipe_in_place_of_a_file_is_told(tmp_path: Path, run: Run) -> None:
@@ -201,7 +202,7 @@ def test_programs_get_the_verdict_as_an_object_which_says_what_was_not_compared(
     directory = written(tmp_path / "audit", {FILE: lines})
     store = f"no daemon answers, and there is no {tmp_path}/state.db"
     told = run("verify")[1]
-    assert "Confirmed elsewhere: nowhere, so a cut end" in told
+    assert "Confirmed elsewhere: none: missing" in told
     assert told.endswith(f"of the store: {store}; the journal: journalctl is missing; --head: 0.\n")
     status, told = run("verify --json")
     verdict: dict[str, Any] = json.loads(told)

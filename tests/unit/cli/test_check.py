@@ -65,7 +65,7 @@ def test_warnings_and_notes_do_not_fail(file: Path, capsys: Captured) -> None:
     out, err = capsys.readouterr()
     assert out == f"OK: 2 servers, each a category: {file}\n"
     lines = [
-        f"note: line 3, column 5: {SHELL}: called 'my-shell'",
+        f"note: line 3, column 5: {SHELL}: renamed to 'my-shell'",
         f"note: line 3, column 82: {SHELL}.timeout: understood as `timeouts.call` of 30000 milliseconds",
         'note: line 4, column 70: $.mcpServers.b.disabled: understood as "enabled": true',
         f"warning: line 3, column 18: {SHELL}.command: there is no program /bin/sh -e",

@@ -100,7 +100,7 @@ def test_faults_that_only_a_daemon_of_another_version_finds_are_told_as_its(
     fault = {"error": {"code": -32078, "message": "/f: 1 fault", "data": {"faults": []}}}
     daemon = control({"reload": fault, "status": {"daemon": running}})
     assert implementation("reload").main([]) == EX_CONFIG
-    said = "The daemon finds these faults: it is of another version than this `mcpd`. `mcpd start --restart`"
+    said = "The daemon finds these faults: daemon and `mcpd` differ in version. `mcpd start --restart`"
     assert said in capsys.readouterr().err
     daemon.answers["status"] = {"daemon": {"version": version()}}
     assert "--restart" not in err_of(capsys, implementation("reload").main([]), EX_CONFIG)

@@ -166,7 +166,7 @@ def test_what_is_to_be_known_of_a_server_is_said_and_its_hidden_characters_are_s
             "hidden": {"command": "x", "args": ["\u202e\x1b[31m"]},
         },
     )
-    assert "pkg-2: another server than pkg" in told
+    assert "pkg-2: not the same as pkg" in told
     assert "pkg-2: switched off in every client that has it" in told
     assert "WEB (not set)" in told
     assert "web, net: waiting for variables that are set nowhere; `mcpd set web env.WEB`" in told
@@ -204,8 +204,8 @@ def test_imported_installed_and_uninstalled_every_byte_of_the_clients_is_as_it_w
     assert main(["--all"]) == 0
     kept = "mcpd keeps its configuration, secrets and state in ~/.config/mcpd"
     assert capsys.readouterr()[0].splitlines() == [
-        "Claude Code: ~/.claude.json is as it was, byte for byte",
-        "Codex: ~/.codex/config.toml is as it was, byte for byte",
+        "Claude Code: ~/.claude.json is restored, byte for byte",
+        "Codex: ~/.codex/config.toml is restored, byte for byte",
         f"{kept}, ~/.local/state/mcpd: `mcpd purge` deletes them.",
     ]
     assert {path: path.read_bytes() for path in before} == before
@@ -236,7 +236,7 @@ def test_without_a_record_it_is_said_that_only_the_entry_is_removed(here: Machin
     path = here.home / ".codex" / "config.toml"
     path.write_text('[mcp_servers.mcpd]\ncommand = "/old/mcpd"\nargs = ["connect"]\n\n[tui]\nx = 1\n')
     capsys.readouterr()
-    assert "There is no record" in out_of(capsys, main(["codex"]))
+    assert "The former text is unknown" in out_of(capsys, main(["codex"]))
     assert path.read_text() == "[tui]\nx = 1\n"
 
 

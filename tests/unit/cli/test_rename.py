@@ -154,7 +154,7 @@ def test_a_server_that_does_not_come_up_gets_its_name_and_what_it_keeps_back(
     servers = {"tick": server(), "tock": server(state="failed", reason="no")}
     answer: Any = {"config": str(config)}
     control({"reload": answer, "status": status_of(servers), "tools": {"categories": {}}})
-    assert "taken back: the files are as they were" in err_of(capsys, told(config, "tick", "tock"), 1)
+    assert "taken back: the files are restored" in err_of(capsys, told(config, "tick", "tock"), 1)
     assert texts(config) == before
     assert [each.name for each in data.iterdir()] == ["tick"]
 

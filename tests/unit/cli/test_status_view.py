@@ -228,7 +228,7 @@ def test_an_older_daemon_is_told_as_such_whatever_its_answer_lacks(
         assert code == 0
     else:
         assert (code, said.out) == (1, "")
-        assert f"lacks '{lost}': it is of another version than this `mcpd`. `mcpd start --restart`" in said.err
+        assert f"lacks '{lost}': daemon and `mcpd` differ in version. `mcpd start --restart`" in said.err
 
 
 # --- the line that tells of the night ------------------------------------------------------------------------

@@ -244,7 +244,7 @@ def test_a_folder_of_something_else_or_a_file_in_its_place_is_refused(config: Pa
     assert any(told.startswith(f"profiles.d: {MAX_FILES + 1} files") for told in faults(config))
     (config.parent / FOLDER).rename(config.parent / "moved")
     (config.parent / FOLDER).write_text("")
-    assert faults(config) == ["profiles.d: cannot be looked into: Not a directory"]
+    assert faults(config) == ["profiles.d: cannot be listed: Not a directory"]
 
 
 def test_variables_are_kept_beside_the_configuration(config: Path) -> None:
@@ -449,7 +449,7 @@ def test_a_server_or_category_of_that_name_keeps_it(tmp_path: Path, section: str
     path = written(tmp_path, {**said, section: {**said.get(section, {}), "script": entry}}, good=GOOD)
     config = load(path, {})
     assert all(server.type is TransportType.STDIO for server in config.mcp_servers.values())
-    why = "no script is a tool while a server or category is named script: rename that one"
+    why = "scripts are not offered while a server or category is named script: rename it"
     assert faults_of(path) == [f"scripts: {why}"]
 
 
@@ -457,7 +457,7 @@ def test_without_the_extra_no_script_is_a_tool(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     path = written(tmp_path, good=GOOD)
     assert "script" not in load(path, {}).mcp_servers
-    why = "no script is a tool without the extra: pip install 'mcpd-supervisor[code]'"
+    why = "scripts need the extra: pip install 'mcpd-supervisor[code]'"
     assert faults_of(path) == [f"scripts: {why}"]
 
 

@@ -118,7 +118,7 @@ def test_three_directories_next_to_each_other_become_their_parent() -> None:
 def test_directories_on_the_way_and_files_that_are_gone_need_nothing() -> None:
     use = {"~": SEE | DIRECTORY, "~/a": SEE | DIRECTORY, "~/a/b": READ, "~/c/lock": READ | GONE}
     assert lines(use) == {"allowRead ~/a/b": "read it"}
-    assert lines({"~/c": SEE | DIRECTORY}) == {"allowRead ~/c": "checked whether it exists"}
+    assert lines({"~/c": SEE | DIRECTORY}) == {"allowRead ~/c": "checked whether the path exists"}
     use = {"~/c/.tmp1": WRITE | GONE, "~/c/x": WRITE}
     assert lines(use) == {"allowWrite ~/c": "wrote 2 files there, first x"}
     assert lines({"~/c/.tmp1": WRITE | GONE}) == {"allowWrite ~/c": "wrote 1 file there, first .tmp1"}

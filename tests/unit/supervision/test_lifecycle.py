@@ -77,7 +77,7 @@ def test_a_start_after_a_failure_keeps_its_cause_in_line_too(status: ChildStatus
     assert status.value.next_retry_at == 8.0
     status.queue(2)
     assert status.value.reason == (
-        "waits for its turn to start, 2 before it; trying again after: command not found: ***"
+        "waits for its turn to start (servers before it: 2); trying again after: command not found: ***"
     )
     assert status.value.cause is Cause.COMMAND_NOT_FOUND
     status.count_end(Reason("restarted"), asked=True)

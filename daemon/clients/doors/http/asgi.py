@@ -47,7 +47,7 @@ class WebApplication(Protocol):
     """An ASGI application that authenticates its users."""
 
     strangers: trio.Lock
-    """Passed by each request of an unknown user."""
+    """Makes requests of unknown users wait for each other."""
 
     def knows(self, headers: Mapping[str, str]) -> bool:
         """Whether the headers show a known user."""

@@ -39,7 +39,7 @@ def require_loopback(head: Head) -> None:
     """Raise `Refusal` unless the request's Host is this machine: a web page's requests name another host."""
     host, _port = split_authority(head.headers.get("host", ""))
     if host is None or not is_loopback(host):
-        text = "only for this machine: ask for it as localhost, 127.0.0.1 or [::1]\n"
+        text = "only for this machine: use the host localhost, 127.0.0.1 or [::1]\n"
         raise Refusal(HTTPStatus.FORBIDDEN, text)
 
 

@@ -91,7 +91,7 @@ def text_of(config: Path) -> str:
 async def test_switches_show_what_they_mean_and_no_token_is_shown(config: Path) -> None:
     page = await drawn(SETTINGS_PAGE, viewer_of(context_of(config, FakeModel())))
     shown = ["Master switch", "reader", "reads", "browse: tools to list", "no answer", "Names.", "You write."]
-    for said in (*shown, "ci", "called 'big-server'"):
+    for said in (*shown, "ci", "renamed to 'big-server'"):
         assert said in page.text
     assert TOKEN not in page.html
 
