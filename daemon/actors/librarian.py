@@ -22,7 +22,7 @@ class Librarian:
         self._vectors: Vectors | None = None
 
     async def run(self) -> None:
-        """Follow the catalog until cancelled. After an internal error, searches only lack the newest tools."""
+        """Follow the catalog until cancelled. After an internal error, searches lack only the newest tools."""
         async with trio.open_nursery() as nursery:
             if self._search.semantic:
                 nursery.start_soon(self._follow_with_vectors)

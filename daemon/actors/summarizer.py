@@ -46,7 +46,7 @@ class SummarizerState:
     """Questions that got a readable answer."""
     sentences: int = 0
     refused: int = 0
-    """Sentences that mcpd rejected because other models should not see them."""
+    """Sentences that mcpd rejected: other models should not see them."""
     given_up: int = 0
     """Servers and tools that will get no sentence."""
     waiting: int = 0

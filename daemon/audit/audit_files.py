@@ -25,7 +25,7 @@ LONGEST = 4 * 1024 * 1024
 """Most bytes of a line; a longer line is not a record."""
 
 FILE_NAME = re.compile(r"([12]\d{3}-(?:0[1-9]|1[0-2])-\d\d)(?:\.(\d{1,9}))?\.jsonl", re.ASCII)
-"""Anybody may put another file there; its name must not keep the records from being read."""
+"""Matches the names of audit files: foreign files in the directory must not prevent reading the records."""
 
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 

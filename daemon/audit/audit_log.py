@@ -90,7 +90,7 @@ class Chain:
             self.is_synced = True
 
     def lacks(self, heads: Iterable[ChainHead]) -> ChainHead | None:
-        """The first of these copied heads that belongs to this chain and is missing from its files."""
+        """The first of these copied heads that belongs to this chain, but is missing in its files."""
         return next((each for each in heads if each.chain == self.id and not self._has(each)), None)
 
     def _has(self, head: ChainHead) -> bool:

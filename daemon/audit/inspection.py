@@ -132,7 +132,7 @@ def _check(directory: Path, digests: dict[int, str]) -> tuple[CheckedChain, dict
 
 
 def _misfit(chain: CheckedChain, record: StoredRecord | None, ends: float) -> str:
-    """Why a record does not follow the previous one, or fits no file that `ends` before; empty if it does."""
+    """Why a record does not follow the previous one, or fits no file that `ends` then; empty if it does."""
     if record is None:
         return "not a record of the audit"
     if record.at.timestamp() >= ends:

@@ -67,7 +67,7 @@ decode_grant = msgspec.json.Decoder(TokenGrant).decode
 
 
 def error_code(content: bytes) -> str:
-    """The error code in an answer (RFC 6749, section 5.2); empty if there is none that is safe to repeat."""
+    """The error code in an answer (RFC 6749, section 5.2); empty without one that is safe to repeat."""
     refusal = decoded(_decode_refusal, content)
     return refusal.error if refusal is not None and CODE.fullmatch(refusal.error) else ""
 

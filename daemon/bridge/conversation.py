@@ -34,7 +34,7 @@ MAX_SUBSCRIPTIONS = 16  # the daemon's own limit (`clients.notifications`)
 MAX_WATCHED = 1000  # resources that are subscribed to again at the next daemon: one client may have as many
 
 MAX_ASKED = 64
-"""At most so many unanswered requests of a daemon are cancelled at its end: more than one client gets."""
+"""Most unanswered requests of a daemon that are cancelled at its end: more than one client gets."""
 
 HELLO_LINE = b'{"jsonrpc":"2.0","method":"mcpd/hello","params":{%b}}\n'
 
@@ -48,7 +48,7 @@ class Beginning:
         self._read, self._since_boot = time(), clock_gettime(CLOCK_BOOTTIME)
 
     def earliest(self) -> float:
-        """Epoch seconds: by the clock as it was at the time, or as it is now, whichever is earlier."""
+        """Epoch seconds: the earlier of two readings, the clock then, and the clock now less the time since."""
         return min(self._read, time() - (clock_gettime(CLOCK_BOOTTIME) - self._since_boot))
 
 
@@ -110,7 +110,7 @@ class Script:
         return self._greeting() + line, request_id
 
     def overheard(self) -> None:
-        """Record that the present daemon, too, got the client's `initialize`, which was answered here."""
+        """Record that the present daemon also got the client's `initialize`, which the bridge answered."""
         self._sent = self._handshake
 
     def supplement(self) -> tuple[bytes, bytes] | None:

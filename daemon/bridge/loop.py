@@ -214,7 +214,7 @@ class Bridge:
             self._lose((HUNG_UP if conversation.heard else TURNED_AWAY).format(path=self._path))
 
     def _tend(self, now: float) -> None:
-        """Do what is due: give up a silent daemon, dial the next, answer requests that waited too long."""
+        """Do the due work: give up a silent daemon, dial the next, answer requests that waited too long."""
         conversation = self._conversation
         through = conversation.through
         if self._link is not None and not through and now >= self._since + GREETING_SECONDS:

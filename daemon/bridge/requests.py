@@ -7,7 +7,7 @@ MAX_OPEN = 10_000  # Open requests above which the client is not read: 3 MB of m
 KEPT_CALL_BYTES = 256 * 1024  # bytes of open requests above which no call is kept: calls are seldom sent again
 
 KEPT_BYTES = 512 * 1024
-"""Bytes above which no request is kept; calls leave room for others. Unkept ones fail when the daemon ends."""
+"""Bytes above which no request is kept; calls leave room for others. Others fail with the daemon."""
 
 CALL = b'"tools/call"'
 INITIALIZE = b'"initialize"'

@@ -24,7 +24,7 @@ OURS = "mcpd asks: "
 """The beginning of each of mcpd's own questions."""
 
 _ANSWERED = frozenset({"const", "enum", "default", "pattern"})
-"""Schema members whose values answers must equal or match: mcpd keeps the values, or refuses the question."""
+"""Schema members that fix or restrict answers: mcpd keeps their values, or refuses the question."""
 
 _FOREIGN = {
     "a": "\u03b1\u0430\u0251", "c": "\u03f2\u0441\u1d04", "d": "\u0501\u1d05", "k": "\u03ba\u043a\u1d0b",

@@ -105,7 +105,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     description: str | None
     """The category's description of the tool; None leaves the server's."""
     listed: bool
-    """Whether the server lists the tool. Also False while its list is unknown or the tool is held."""
+    """Whether the server lists the tool; False while the list is unknown or the tool is held."""
 
 
 class ToolCategory(msgspec.Struct, frozen=True, kw_only=True):

@@ -102,7 +102,7 @@ def fingerprint(server: Server) -> str:
 
 
 NEVER = inf
-"""The time of a form of unknown age: it counts as newer than anything that a client has seen."""
+"""The time of a form of unknown age: such a form counts as newer than anything that a client has seen."""
 
 MAX_RENAMED = 1000
 """Renames kept per server, the latest: a server may invent ever more names."""
@@ -186,7 +186,7 @@ _SCHEMAS = frozenset(
 )
 
 _IDLE_WHEN_EMPTY = frozenset({"title", "description", "$comment", "required", "examples", *_MAPS})
-"""Keywords that mean nothing when empty; in others, such as `items`, even {} may have a meaning."""
+"""Keywords that have no meaning when empty; other keywords, such as `items`, may have one."""
 
 
 @lru_cache(maxsize=KEPT)

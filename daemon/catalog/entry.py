@@ -198,7 +198,7 @@ class ServerEntry:
 
     @property
     def of_use(self) -> bool:
-        """Whether the server serves its tools, or will when one is first used."""
+        """Whether the server serves its tools, or will serve them at the first use of one."""
         if self.status.state is ServerState.DORMANT:
             return not self.disabled
         return self.available and (bool(self.tools) or self.status.state is ServerState.READY)
@@ -330,7 +330,7 @@ def _at_least(entry: ServerEntry, epoch: int) -> ServerEntry:
 
 
 def _with_remembered_summaries(entry: ServerEntry, fact: facts.ServerRecord, *, same: bool) -> ServerEntry:
-    """Take the later summary, so that daemons agree; a stored one of other tools only if none is known."""
+    """Take the later summary, so that daemons agree; a stored one of other tools only without a known one."""
     ours, theirs = entry.summary, fact.summary
     takes_theirs = theirs is not None and (ours is None or (same and theirs.at > ours.at))
     sentences = {

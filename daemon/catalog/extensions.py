@@ -1,6 +1,6 @@
 """A server's self-description in its handshake, and extensions of the protocol (SEP-2133).
 
-An extension that has methods is passed on only where its methods are.
+mcpd passes on an extension with methods only where it passes on the methods.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def passes(name: str, *, alone: bool, modern: bool = True) -> bool:
 
 
 def may_pass(method: str, served: Iterable[str]) -> bool:
-    """Whether a method goes unread to a client's only server: if no spelling of it is in `served` or mcpd's."""
+    """Whether a method goes unread to a client's only server: no spelling of it is in `served` or mcpd's."""
     plain = method.casefold()
     known = plain in BASE or plain.partition("/")[0] in BASE or plain in map(str.casefold, (*served, *KEPT))
     return not known and METHOD.fullmatch(method) is not None

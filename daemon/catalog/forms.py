@@ -1,7 +1,7 @@
 """Decides which changes of a definition count for trust, and which are noise (docs/trust.md).
 
 Servers print sets, counts and dates into their descriptions. So a different order, number, date or white space
-does not count; nor does an argument that accepts less, unless it has new words. A changed text, annotation or
+does not count. An argument that accepts less counts only if it has new words. A changed text, annotation or
 `_meta` counts; so does a new argument, and one that accepts more.
 """
 

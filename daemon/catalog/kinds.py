@@ -57,7 +57,7 @@ CHANGED: Mapping[str, tuple[Kind, ...]] = {
     changed: tuple(kind for kind, each in LISTS.items() if each.changed == changed)
     for changed in dict.fromkeys(each.changed for each in LISTS.values())
 }
-"""The kinds whose lists a notification says have changed."""
+"""The kinds whose lists have changed, by the notification."""
 
 
 def switch_of(kind: Kind, name: str) -> str:

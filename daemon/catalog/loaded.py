@@ -67,7 +67,7 @@ class Source(StrEnum):
 
     MANUAL = "manual"
     AUTO = "auto"
-    """A call loaded the tool, or keeps it among those that a search found."""
+    """A call loaded the tool, or keeps a found tool loaded."""
     POLICY_PRELOAD = "policy_preload"
 
 

@@ -92,7 +92,7 @@ def without_client_prefix(name: str) -> str:
 
 
 def of_uri(key: ToolKey) -> Iterator[str]:
-    """Possible names of a URI or template: itself, unless it misleads, then `mcpd_uri`."""
+    """Possible names of a URI or template: first the text itself, unless it misleads, then `mcpd_uri`."""
     server, own = key
     if _OWN.match(own):
         yield own
@@ -241,7 +241,7 @@ def _taken_apart(text: str) -> Iterator[tuple[str, str]]:
 
 
 MAX_REMEMBERED = 50_000
-"""Names kept, including those of unlisted tools: a server may invent ever more names."""
+"""Names kept, also of unlisted tools: a server may invent names without end."""
 
 
 @attrs.frozen(kw_only=True)
@@ -266,7 +266,7 @@ class Names:
         return self.given.get(key, key[1])
 
     def name_beside(self, key: ToolKey, meta_tools: Container[str]) -> str:
-        """The name of a tool for clients, in a list that has these meta-tools."""
+        """The name of a tool for clients, in a list with these meta-tools."""
         name = self.name_of(key)
         return self.beside.get(key, f"{key[0]}__{key[1]}") if name in meta_tools else name
 
@@ -508,7 +508,7 @@ def renamed_at(raw: bytes, path: Sequence[str], name: Callable[[str], str]) -> b
 
 
 def _renamed(raw: Raw, path: Sequence[str], name: Callable[[str], str]) -> object:
-    """The value with its text renamed; what is not on the path stays raw, so the whole is encoded once."""
+    """The value with its text renamed; parts off the path stay raw, so that the whole is encoded once."""
     try:
         if not path:
             return name(decode_text(raw))

@@ -71,7 +71,7 @@ def permission_of(rules: Sequence[PermissionRule], tool: Tool) -> Permission:
 
 
 def permission_of_name(rules: Sequence[PermissionRule], server: str, name: str) -> Permission | None:
-    """The decision on a tool of which only the name is known; None if it depends on more."""
+    """The decision on a tool by its name alone; None if the decision depends on more."""
     for rule in rules:
         if rule.match is None or matches(rule.match, server, name):
             return rule.then if rule.annotations is None else None

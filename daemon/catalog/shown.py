@@ -1,9 +1,9 @@
 """The forms of tools that one client has seen, and the server that a URI of the client belongs to.
 
 A client may send requests before it reads earlier answers, so the form before the latest is kept, with its
-turn. A URI belongs to the first of these servers: the one that it names, that has linked to it, that lists it,
-that has a template for it, the only one with a skill there, the only one with resources. If a server lists the
-URI, links and templates of other servers do not count.
+turn. A URI belongs to the first of these servers: one that the URI names, one that linked to it, one that lists
+it, one with a template for it, the only one with a skill there, the only one with resources. If a server lists
+the URI, links and templates of other servers do not count.
 """
 
 from __future__ import annotations

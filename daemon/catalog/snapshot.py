@@ -1,7 +1,7 @@
 """The catalog: an immutable snapshot of servers, tools and categories, and the effect of facts on it.
 
 `fold` and `fold_all` return the same object if nothing changed. Categories and names are derived once per batch
-of facts, reusing what belongs to unchanged servers, so a fact costs only as much as it changes.
+of facts, with the parts of unchanged servers reused, so the cost of a fact depends on its change.
 """
 
 from __future__ import annotations

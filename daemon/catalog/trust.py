@@ -24,7 +24,7 @@ MAX_FORMS = 8
 """Approved forms of a definition that a new form is compared with: servers may return to older versions."""
 
 FIRST = "first list"
-"""Recorded as the author of approvals that a first list brings."""
+"""Recorded as the author of the approvals for a first list."""
 
 
 class HeldBecause(StrEnum):
@@ -144,7 +144,7 @@ def approval(gate: Gate, definition: Definition, by: str, at: float) -> Approval
 def _compared(
     each: Definition, known: tuple[Approval, ...], line: LockedLine | None, work: forms.Comparing
 ) -> HeldDefinition | None:
-    """The definition as held; None if it differs from an approved form in nothing that counts."""
+    """The definition as held; None if no difference from an approved form counts."""
     if any(was.raw == each.raw for was in known):
         return None
     if not known and line is None:

@@ -100,7 +100,7 @@ def missing_key(config: Config, environ: Mapping[str, str]) -> str | None:
 
 
 def lacking(config: Config, environ: Mapping[str, str], where: str) -> Iterator[tuple[str, Finding]]:
-    """The configuration's needs that are not met: a key and a finding for each."""
+    """The configuration's unmet needs: a key and a finding for each."""
     if variable := missing_key(config, environ):
         finding = found("summaries-key-unset", variable=variable, where=where)
         yield below(ROOT, "summaries", "apiKeyEnv"), finding
@@ -129,7 +129,7 @@ def _http(config: Config) -> Iterator[Fault]:
 
 
 def _astray(server: Server, trail: str, beside: Path, home: Path) -> Iterator[Fault]:
-    """Warn of relative paths that start at home and were meant to start at the configuration."""
+    """Warn of relative paths that start at home, but were meant to start at the configuration."""
     command = server.command or ""
     places = [(below(trail, "command"), command)] if "/" in command else []
     for at, word in enumerate(server.args):

@@ -129,7 +129,7 @@ def _guarded(check: Callable[[Scene], Iterator[Finding]], scene: Scene) -> Itera
 def worded(report: Mapping[str, Sequence[Finding]], scene: Scene) -> list[Mapping[str, str]]:
     """The findings' texts, the worst first. Secrets are removed: outputs, paths and arguments may hold some.
 
-    What several servers have in common is one finding, unless its remedy sets a key of one server.
+    The same finding about several servers is one finding, unless its remedy sets a key of one server.
     """
     redactors = Redactors()
     if scene.config:

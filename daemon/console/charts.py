@@ -40,7 +40,7 @@ ROWS = 60
 _STEPS = (1.0, 2.0, 5.0, 10.0)
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _WHOLE = 1e4
-"""Smaller numbers are written in full: a prefix would make them no shorter."""
+"""Smaller numbers are written in full: a prefix would not shorten them."""
 _DAY = 86_400.0
 
 

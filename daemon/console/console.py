@@ -1,4 +1,4 @@
-"""The console as it is before its first request: its sessions, and the deferred loading of the application."""
+"""The console before its first request: its sessions, and the deferred loading of the application."""
 
 from __future__ import annotations
 

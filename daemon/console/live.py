@@ -120,7 +120,7 @@ async def _cancel_at_change(watch: Watch[Any], mark: object, scope: trio.CancelS
 
 
 class LiveView:
-    """One page, as all who follow it see it."""
+    """One page, the same for all who follow it."""
 
     def __init__(
         self,

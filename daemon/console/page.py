@@ -50,7 +50,7 @@ def page_number(written: str, most: int = 10**LONGEST_NUMBER) -> int:
 
 
 def steady(report: Mapping[str, Any], *passing: str) -> dict[str, Any]:
-    """A report without the members that differ at each request, with which the page would never be at rest."""
+    """A report without the members that differ at each request: with them, the page would never be at rest."""
     return {key: value for key, value in report.items() if key not in passing}
 
 

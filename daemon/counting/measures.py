@@ -20,7 +20,7 @@ STDERR_LINES = 1000
 """Most lines of stderr that are kept: even empty ones use memory."""
 
 NOTICE = "npm notice"
-"""Begins the lines about its own new version with which npm hides a server's last words."""
+"""The beginning of npm's lines about its own new version, which hide a server's last words."""
 
 PACE_ENDS = 64
 """Ends of calls from which the pace is computed: as many as the default queue holds, so that it adapts soon."""

@@ -157,7 +157,7 @@ class Caller(Protocol):
     number: int
     """The connection's number."""
     name: str
-    """The client's name and version, as it gave them."""
+    """The client's name and version, in its own words."""
 
     @property
     def token(self) -> str:
@@ -314,7 +314,7 @@ class CallFailure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def named_key(key: str | None) -> str | None:
-    """A session's key for operators; None if nobody chose it: such a key is a secret that opens the session."""
+    """A session's key for operators; None for a generated key, a secret that opens the session."""
     return None if key is None or is_anonymous(key) else key
 
 

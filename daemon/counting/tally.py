@@ -66,7 +66,7 @@ OK = "ok"
 """The outcome of a call that got a result from its server."""
 
 IS_ERROR = "isError"
-"""The outcome logged for a call whose tool reported an error; to the protocol, that is a result."""
+"""The outcome logged for a call whose tool reported an error, which in the protocol is a result."""
 
 CANCELLED = "cancelled"
 """The outcome of a call without an answer: its client cancelled it, or disconnected."""

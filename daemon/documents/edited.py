@@ -40,7 +40,7 @@ class EditedText(ABC):
         self._checks = True
 
     def value(self) -> object:
-        """The decoded value, to be read only; decoded once for each text, as some have megabytes."""
+        """The decoded value, to be read only; decoded once for each text: some have megabytes."""
         if self._decoded[0] is not self.body:
             self._decoded = self.body, self.decode(self.body)
         return self._decoded[1]

@@ -146,7 +146,7 @@ def _put_where_nothing_is(beside: Path, target: Path) -> None:
 
 
 def _settle(directory: Path) -> None:
-    """Flush the directory, as a power failure could undo the rename."""
+    """Flush the directory: a power failure could undo the rename."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

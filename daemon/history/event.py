@@ -54,7 +54,7 @@ class EventKind(StrEnum):
     """A person allowed calls of a tool. `tool`, `by`; `lasts`: `once`, `session`, or seconds; `traceId` of the
     call."""
     DECLINED = "declined"
-    """A user did not allow or approve something. `tool`, `by`, `why`, `traceId`."""
+    """A user did not allow a call, or approve a definition. `tool`, `by`, `why`, `traceId`."""
     LOGIN = "login"
     """A login at a server has begun, succeeded, failed or ended. `outcome`."""
     SWITCHED = "switched"
@@ -90,7 +90,7 @@ class EventKind(StrEnum):
     DAEMON_STOPPED = "daemon-stopped"
     """The daemon stops, after running for `seconds`."""
     LOST = "events-lost"
-    """Events were lost, as they came faster than the store took them. `count`."""
+    """Events were lost: they came faster than the store took them. `count`."""
 
 
 _BAD = frozenset(

@@ -343,7 +343,7 @@ def _json(entry: _Entry) -> str:
 
 
 def _spelt(calls: Sequence[Note], redact: Redactors, spell: Callable[[str], str]) -> dict[str, str]:
-    """The written form of each label, redacted, as only labels come from outside."""
+    """The written form of each label, redacted: only labels come from outside."""
     return {label: spell(_short(redact(label))) for label in {label for _, label, *_ in calls}}
 
 

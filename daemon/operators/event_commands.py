@@ -110,7 +110,7 @@ EVENTS = Command("events", EventsParams, events, reads=True)
 
 
 async def _refuse_unknown(context: OperatorContext, params: EventsParams) -> None:
-    """Refuse an unknown name without events, as an empty answer would hide a misspelt name."""
+    """Refuse an unknown name without events: an empty answer would hide a misspelt name."""
     server, session = params.server or "", params.session or ""
     unknown = server and server not in context.actors and server_of(server) not in context.catalog.servers
     if unknown and not await recent(context, server=server, limit=1):

@@ -106,7 +106,7 @@ class Leaf(msgspec.Struct, frozen=True):
     label: str = ""
     """The name of the server or instance."""
     ceiling: int | None = None
-    """Bytes to which the kernel limits it; None for no limit."""
+    """The kernel's limit in bytes; None for no limit."""
 
     def take(self, pid: int) -> None:
         """Move a just started child into the leaf, with its descendants; if that fails, end the leaf."""

@@ -46,13 +46,13 @@ SWEEPS = 10
 SWEEP_PAUSE = 0.02
 """Seconds between sweeps: SIGKILL takes effect when a process is next scheduled."""
 LOOK_SECONDS = 2.0
-"""Seconds between checks for orphans if no child ends, as mcpd is not told when a descendant ends."""
+"""Seconds between checks for orphans if no child ends: the kernel reports no end of other descendants."""
 INHERIT_SECONDS = leftovers.TERM_SECONDS + leftovers.KILL_SECONDS + 1.0
 """Most seconds that a new daemon waits, before it serves, until a killed daemon's leftovers have ended."""
 DEAD_WITHIN = 0.5
 """Seconds that SIGKILL may take; longer means uninterruptible sleep, which nothing can end."""
 LAST_SECONDS = 1.0
-"""Seconds for a command's pipes to close after its processes ended, as another program may hold one; also
+"""Seconds for a command's pipes to close after its processes ended: another program may hold one; also
 seconds for mcpd's own command to end by itself."""
 MOST_PRINTED = 64 * 1024
 """Most bytes kept of each output of a command, from its end; one byte more shows that there were more."""
@@ -266,7 +266,7 @@ class Children:
         return None if limit.cancelled_caught else child.process.returncode, printed, errors
 
     async def end_leftovers(self) -> None:
-        """End the leftovers of killed daemons before any start, as they may hold what a server needs."""
+        """End the leftovers of killed daemons before any start: a server may need their port or file."""
         if self._starts is None:
             return
         state = self._starts.path.parent.parent
@@ -276,7 +276,7 @@ class Children:
             logger.warning("still ending processes left by a killed daemon: servers start meanwhile")
 
     def limit_stops(self, seconds: float) -> None:
-        """Limit the time of all stops together, as the daemon is shutting down."""
+        """Limit the time of all stops together, because the daemon is shutting down."""
         now = trio.current_time()
         self._stop_by = now + seconds
         for scope in self._stopping:
@@ -387,7 +387,7 @@ def _forked(command: Sequence[str], leaf: Leaf | None, **options: Any) -> subpro
 
 
 def _kill_tree(mark: int | None) -> list[int]:
-    """Kill the processes of a server, and strays; return those found, so empty once none is alive."""
+    """Kill the processes of a server, and strays; return those found: none once all are dead."""
     found = marks.find()
     doomed = found.strays + (found.trees.get(mark, []) if mark is not None else [])
     for pid in doomed:

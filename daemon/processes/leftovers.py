@@ -212,13 +212,13 @@ DYING_SECONDS = 0.5
 file."""
 
 ENDED_SECONDS = TERM_SECONDS + KILL_SECONDS + DYING_SECONDS
-"""Seconds to wait for the lock before ending leftovers, as another daemon may be ending them."""
+"""Seconds to wait for the lock before ending leftovers: another daemon may be ending them."""
 
 LOOK_SECONDS = 0.01
 """Seconds between two attempts to lock such a file."""
 
 FOREIGN_SECONDS = 7 * 24 * 3600.0
-"""Seconds that a file from another pid namespace is kept, as its processes are invisible here."""
+"""Seconds that a file from another pid namespace is kept: its processes are invisible here."""
 
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -431,7 +431,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _judge(path: Path, fd: int, until: float, *, tidy: bool) -> DeadDaemon | None:
-    """The dead daemon that wrote a file; None if it is alive, or cannot have left processes."""
+    """The dead daemon that wrote a file; None if the daemon is alive, or cannot have left processes."""
     # Another user's file could name any process, and we might be root.
     if os.fstat(fd).st_uid != os.geteuid() or not _take(fd, until):
         return None

@@ -2,8 +2,8 @@
 
 A *mark* is a unique number set as the soft RLIMIT_LOCKS, which the kernel passes on through fork, exec and
 setsid, and has ignored since 2.4.25 (getrlimit(2)). A process can remove its mark, but cannot choose its
-parents: so the mark counts only where the process tree says nothing. An orphan without a living server's mark
-is a *stray*, and is killed.
+parents: so the mark counts only where the process tree does not tell the server. An orphan without a living
+server's mark is a *stray*, and is killed.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _STARTING = 0
 """Stands for the pid of a child that is being started."""
 
 ELSEWHERE = -1
-"""Stands for the unknown pid of a process that a library is starting for mcpd; strays stay meanwhile."""
+"""Stands for the unknown pid of a process that a library is starting for mcpd; strays live meanwhile."""
 
 _children: dict[int, int] = {}
 """The pid of each living server's child, by mark."""
 
 _helpers: set[int] = set()
-"""Marks of processes that do mcpd's own work: they are no server's, and have no leaf."""
+"""Marks of processes that do mcpd's own work: they belong to no server, and have no leaf."""
 
 _unmarked: set[int] = set()
 """Marks that could not be set: orphans of these servers cannot be told from strays."""
@@ -48,7 +48,7 @@ _series: list[int] = []
 _counted = itertools.count()
 
 _sweeping: list[bool] = []
-"""Empty while strays are not swept; else whether the daemon may have children of no server (`sweep_strays`)."""
+"""Empty while strays are not swept; else whether the daemon may have other children (`sweep_strays`)."""
 
 
 class Found(NamedTuple):
@@ -132,7 +132,7 @@ def find() -> Found:
 
 
 def strays() -> list[int]:
-    """Strays among the daemon's children, without their descendants; quick, as it reads only the children."""
+    """Strays among the daemon's children, without their descendants; quick: it reads only the children."""
     found = []
     born = proc.own_children() if _sweeping else set()
     servers = children()  # read now: who is born and not among them is a stray, or one from elsewhere
@@ -199,7 +199,7 @@ def memory_by_mark() -> dict[int, int]:
 
 
 def memory_of(ceilings: Mapping[int, int]) -> dict[int, int]:
-    """Memory in bytes by mark, exact only where `ceilings` seems exceeded. Reads /proc: call it in a thread."""
+    """Memory in bytes by mark, exact only near `ceilings`. Reads /proc: call it in a thread."""
     used: dict[int, int] = {}
     trees = find().trees
     for mark in ceilings.keys() & trees.keys():
@@ -210,7 +210,7 @@ def memory_of(ceilings: Mapping[int, int]) -> dict[int, int]:
 
 
 def efforts(wanted: Iterable[int]) -> dict[int, Effort]:
-    """Efforts by mark. Reads all of /proc: call it in a thread. Raises `OSError`: no descriptor is left."""
+    """Activity by mark. Reads all of /proc: call it in a thread. Raises `OSError`: no descriptor is left."""
     leaves = {mark: cgroups.leaf_of(mark) for mark in wanted}
     trees = find().trees if None in leaves.values() else {}
     return {

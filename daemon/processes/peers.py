@@ -44,7 +44,7 @@ KEPT_SHARE = 4
 """Divisor of the places: a quarter is for processes without a connection, so that none locks others out."""
 
 KEPT_MOST = 16
-"""Most reserved places. A single process may have all others, as some programs act for many clients."""
+"""Most reserved places. A single process may have all others: some programs act for many clients."""
 
 SAY_SECONDS = 60.0
 """Seconds between two log lines about the same reason."""
@@ -322,7 +322,7 @@ _OWNER_AT = 16 + 4 + 48 + 12
 ANY = 0xFFFFFFFF
 
 REMEMBERED = 16
-"""Most processes searched first, as they held the last connections: a client opens several."""
+"""Most processes searched first: they held the last connections: a client opens several."""
 
 UNSEEN = (
     "mcpd sees no process of this user at the other end, so it cannot tell whether a server connects:"

@@ -1,4 +1,4 @@
-"""The only reader of /proc: processes, sockets, locks and limits; None for what cannot be read; and prctl(2).
+"""The only reader of /proc: processes, sockets, locks and limits, each None if unreadable; and prctl(2).
 
 A hidden process (hidepid, systemd's ProtectProc=) seems not to exist; `exists` tells. The kernel always shows a
 process its own children and their limits.
@@ -59,7 +59,7 @@ class Process(NamedTuple):
 
     pid: int
     parent: int
-    """The process that started it, or that adopted it after the first one ended."""
+    """The process that started this one, or that adopted it later."""
     state: str
     """One letter (proc(5))."""
     started: int

@@ -57,7 +57,7 @@ _STATUSES = frozenset({
     "unavailable", "undefined", "unexpected", "unknown", "unreadable", "unset", "unsupported", "unverified",
     "used", "valid", "verified", "was", "wrong", "yes",
 })  # fmt: skip
-"""Words about a credential that are kept: without them, a reason would say nothing."""
+"""Words about a credential that stay: without them, a reason would explain nothing."""
 
 _NOUNS = frozenset({
     "a", "access", "an", "api", "argument", "auth", "authentication", "authorization", "be", "been",

@@ -371,7 +371,7 @@ async def _send(
     parser: h11.Connection,
     event: h11.Event,
 ) -> None:
-    """Send a request with its body. A further request ends the connection, as it may be for another host."""
+    """Send a request with its body. A further request ends the connection: it may be for another host."""
     framing = h11.Connection(h11.CLIENT)
     try:
         while True:

@@ -1,6 +1,6 @@
 """Decides which `sandbox` entry a server needs, from its observed use; the entry never opens a secret.
 
-A directory stands for its files once two of them are read, or one is written, as programs replace files by
+A directory stands for its files once two of them are read, or one is written, because programs replace files by
 renaming. No line opens a directory that many programs share (`shared` in places.toml).
 """
 

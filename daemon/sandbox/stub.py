@@ -84,7 +84,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _serve(channel: socket.socket) -> int:
-    """Fork for each start, as a new interpreter would take 10 ms."""
+    """Fork for each start: a new interpreter would take 10 ms."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while (asked := socket.recv_fds(channel, 1, 2))[0]:
         file, own = asked[1]

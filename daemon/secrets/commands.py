@@ -88,7 +88,7 @@ class RunSecrets:
         self._kept.pop((server.name, server.late), None)
 
     async def _look_up(self, server: Server) -> Mapping[str, str]:
-        """Look up references one after the other, as each may ask a person to unlock something."""
+        """Look up references one after the other: each may ask a person to unlock something."""
         values: dict[str, str] = {}
         for each in server.late:
             kind, _, rest = each.partition(":")

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 LOOKUP_SECONDS = 30.0
-"""Seconds for a lookup: over a slow line, npm takes some of these for its first answer."""
+"""Seconds for a lookup: over a slow line, npm needs some for its first answer."""
 
 _NUMBER = r"(\d+(?:\.\d+)+[\w.+!-]*)"
 _BARE = re.compile(rf"^{_NUMBER}\s*$", re.MULTILINE)
@@ -46,7 +46,7 @@ _IN_PARENTHESES = re.compile(rf"^[\w.-]+ \({_NUMBER}\)", re.MULTILINE)
 def newest(
     package: Package, environ: Mapping[str, str], directory: Path, deadline: float = math.inf
 ) -> str | None:
-    """A package's newest version, or a pulled image's digest; None if no program here tells by `deadline`."""
+    """A package's newest version, or a pulled image's digest; None if none is found by `deadline`."""
     for words, given, pattern in _ways(package, environ):
         seconds = min(LOOKUP_SECONDS, deadline - time.monotonic())
         printed = _printed_by(words, given, environ, directory, seconds) if seconds > 0 else ""
@@ -170,7 +170,7 @@ class WantedServer:
     notes: tuple[str, ...] = ()
     """Remarks for the user, a line each."""
     kept: tuple[tuple[str, str], ...] = ()
-    """Packages that stay, at the newest version or a newer one, each with the version that was found."""
+    """Packages that keep their version, the newest or a newer one, each with the version that was found."""
     bounds: tuple[int, ...] = ()
     """The places in `args` of words that hold another package in a range of versions, as `--with mcp<2`."""
 
@@ -205,7 +205,7 @@ def wanted(words: Sequence[str], command: Sequence[str], read: Callable[[], str]
 
 
 _REACHES = re.compile(r"(?<!\$)\$?\{(?:run|keyring|file|credential):(?!-)")
-"""Matches references that no README's snippet may hold: they run or read something of the user's."""
+"""Matches references that no README's snippet may hold: they run a user's programs or read a user's files."""
 
 _FENCED = re.compile(r"```\w*[^\S\n]*\n(.*?)(?:\n\s*```|\Z)", re.DOTALL)
 _IN_ENTRY = re.compile(r'"(?:command|url)"\s*:')

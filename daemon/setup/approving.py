@@ -47,7 +47,7 @@ class Approver(msgspec.Struct, frozen=True, kw_only=True):
     shown: dict[tuple[int | None, str], str] = msgspec.field(default_factory=dict)
     """Forms that operators have seen and not approved yet, by user and `kinds.path_of`."""
     writing: trio.Lock = msgspec.field(default_factory=trio.Lock)
-    """Held while the lock file is written: each writer must see the last one's result."""
+    """Held while the lock file is written: each writer must see the previous result."""
 
     async def approve(
         self, definitions: Sequence[Definition], by: str, where: Catalog | None = None

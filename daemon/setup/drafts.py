@@ -32,7 +32,7 @@ else:
 
 
 EX_MEANWHILE = 75
-"""Exit status if a change stays but someone else has changed the same file meanwhile."""
+"""Exit status if a change stays, but someone else changed the same file meanwhile."""
 
 KEYRING = "keyring:"
 """Prefix of references to secrets in the keyring, and of their names among variables."""
@@ -89,7 +89,7 @@ class Draft:
 
     @property
     def stands(self) -> bool:
-        """Whether both files are still as they were written. Raises DocumentError."""
+        """Whether both files are still unchanged since they were written. Raises DocumentError."""
         return all(each.stands for each in self._edits)
 
     def undo(self) -> None:

@@ -174,7 +174,7 @@ def _lines(value: Any, depth: int) -> Iterable[str]:
 
 
 def changed(path: Path, change: Callable[[Content], None]) -> tuple[bool, Lock]:
-    """Change a lock file; whether it now differs, and the lock that it holds. Raises DocumentError."""
+    """Change a lock file; returns whether the file differs now, and its lock. Raises DocumentError."""
     found, present = look(path), read_lock(path)
     before = written(empty()).encode() if found.content is None else found.content
     if problem := (present.problem if present else "") or lock_in(before).problem:

@@ -163,7 +163,7 @@ def _literal(text: str) -> str | None:
 
 
 def in_our_words(value: Any, key: str, refers: str | None) -> Any:
-    """Escape all text in a client's value that only mcpd would read as a reference, unless it `refers`."""
+    """Escape text in a client's value that only mcpd would read as a reference, unless it `refers`."""
 
     def escaped(found: re.Match[str]) -> str:
         text = found[0]
@@ -298,7 +298,7 @@ def _owned(text: str, server: str, present: Present, variables: Variables, moved
 
 
 def _named(trail: Trail, text: str) -> Iterator[str]:
-    """The variables that a text refers to, or that it names where the key takes a name (`apiKeyEnv`)."""
+    """The variables that a text refers to, or names where the key takes a name (`apiKeyEnv`)."""
     yield from (found[found.lastgroup] for found in _REFERENCE.finditer(text) if found.lastgroup)
     if "args" not in trail:
         yield text

@@ -91,7 +91,7 @@ def unpack(archive: ZipFile, directory: Path) -> None:
 
 @contextmanager
 def whole(what: str, kinds: tuple[type[Exception], ...] = DAMAGED) -> Iterator[None]:
-    """Turn errors of these kinds into a SourceTrouble that begins with `what`."""
+    """Turn errors of these kinds into a SourceTrouble whose text begins with `what`."""
     try:
         yield
     except kinds as error:

@@ -58,7 +58,7 @@ async def _fetched(url: httpx2.URL, most: int, seconds: float, redirects: int, *
 
 
 def _place(url: str | httpx2.URL) -> str:
-    """The origin of an address, as a path or a query may contain a key."""
+    """The origin of an address: a path or a query may contain a key."""
     url = httpx2.URL(url)
     return f"{url.scheme}://{url.netloc.decode('ascii').rpartition('@')[2]}"
 

@@ -1,6 +1,6 @@
 """Keeps track of sessions, events and counts that are not in the store yet, without I/O.
 
-A record leaves the list only once it was written; one that changed meanwhile is another object, and stays.
+A record leaves the list only once it was written; a record that changed meanwhile is another object, and stays.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class EventNotes:
         self._since_expiry = 0
 
     def start_over(self) -> None:
-        """Write the events in memory again, as the store is empty."""
+        """Write the events in memory again: the store is empty."""
         self._written = max(0, self.history.number - len(self.history.after(0)))
 
 
@@ -133,7 +133,7 @@ class HourlyCounts:
     """Unwritten counts of this daemon, by the hour."""
 
     def __init__(self, count: Callable[[], Mapping[str, int]], wall: Callable[[], float]) -> None:
-        """Count from the counters' current values, which fall only for a server that is configured again."""
+        """Count from the counters' current values, which fall only if a removed server is configured again."""
         self._count = count
         self._wall = wall
         self._seen = dict(count())
@@ -158,7 +158,7 @@ class HourlyCounts:
         self._written = _newest(self._written, _hour(self._wall()))
 
     def start_over(self) -> None:
-        """Write the latest counts again, as the store has lost everything."""
+        """Write the latest counts again: the store has lost everything."""
         self._waiting.update(self._written)
         self._written.clear()
 
@@ -193,7 +193,7 @@ MAX_SESSIONS = 10_000
 """Most records of sessions in memory, 30 MB with ten loaded tools each. Written ones are dropped first."""
 
 MAX_BATCH = 1000
-"""Most sessions in one transaction, so that the backlog of an outage does not make one that takes minutes."""
+"""Most sessions in one transaction: the backlog of an outage must not take minutes."""
 
 
 class SessionNotes:
@@ -278,7 +278,7 @@ class SessionNotes:
                 del self.touched[key]
 
     def start_over(self) -> None:
-        """Write all known records again, as the store has lost everything."""
+        """Write all known records again: the store has lost everything."""
         self.waiting = {**self._written, **self.waiting}
         self._written = {}
 
@@ -337,7 +337,7 @@ class Totals:
         self._stored, self.since = dict(stored), since
 
     def start_over(self) -> None:
-        """Write all known counts again, as the store has lost everything."""
+        """Write all known counts again: the store has lost everything."""
         now, known = self._count(), self.known
         self._written = {name: now.get(name, 0) - known[name] for name in known}
         self._stored = {}

@@ -1,8 +1,8 @@
 """Reads other daemons' writes: after a notification of the database, or each second if notifications fail.
 
 Every commit sends the writer and the store's version to all listening connections; a lost notification costs
-time only. A silent connection may be dead: a daemon trusts one only while it brings the daemon's own writes or
-a heartbeat.
+time only. A silent connection may be dead: a daemon trusts a connection only while it brings the daemon's own
+writes or a heartbeat.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Recalling:
             self._send(NamesRecalled(names=names, shared=shared))
 
     def switches(self, stored: Switches, counting: Switches | None = None, *, certainly: bool = False) -> None:
-        """Send the store's switches, or `counting` in their place; if `certainly`, even unchanged ones."""
+        """Send the store's switches, or `counting` in their place; `certainly`: also unchanged ones."""
         off = self._notes.heard_switches(stored, stored if counting is None else counting, self._catalog.value)
         if certainly or off != self._catalog.value.switched:
             self._send(Switched(off=off))

@@ -152,7 +152,7 @@ class PostgresDatabase:
 
 
 class PostgresNotifications:
-    """A connection on which the server notifies of writes. No method waits, as the event loop calls them."""
+    """A connection on which the server notifies of writes. No method waits: the event loop calls them."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Plain SQL for SQLite and PostgreSQL, with named values (`:name`); the values that cross it, and its faults.
+"""Plain SQL for SQLite and PostgreSQL, with named values (`:name`); its values and faults.
 
 A fault has a cause for policies and a text for people, both made from drivers' errors.
 """
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class StoreCause(StrEnum):
-    """The cause of a failed operation, as fine as reactions differ; the text has the details."""
+    """The cause of a failed operation, one for each different reaction; the text has the details."""
 
     UNAVAILABLE = "unavailable"
     """The store gave no useful answer; it may recover soon."""
@@ -86,7 +86,7 @@ _SQLITE_WORDS = (
     (re.compile(r"no such table"), StoreCause.LOST),
     (re.compile(r"no such column|has no column"), StoreCause.CORRUPT),
 )
-"""Causes by message, as SQLite has a single code for all errors in a statement."""
+"""Causes by message: SQLite has a single code for all errors in a statement."""
 
 _SQLSTATES = {state: cause for cause, kind in _KINDS.items() for state in kind.sqlstates}
 """Causes by prefix of PostgreSQL's SQLSTATE; the longest prefix counts."""
@@ -167,7 +167,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     hours: Mapping[tuple[int, str], int] = msgspec.field(default_factory=dict)
     """Increments of hourly counts (`state.event_rows`)."""
     judge: Judge | None = None
-    """Judges the loaded tools of all sessions again; pure, as it is called inside the transaction."""
+    """Judges the loaded tools of all sessions again; pure: it is called inside the transaction."""
     judged: tuple[str, ...] = ()
     """Servers whose loaded tools to judge again."""
 

@@ -1,4 +1,4 @@
-"""The store of everything that outlives the daemon: synchronous; one worker thread has all its calls."""
+"""The store of everything that outlives the daemon: synchronous; one worker thread makes all calls."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from daemon.state.store import Store
 from daemon.state.store_access import Opened, StoreAccess
 
 TOUCH_SECONDS = 60.0
-"""Seconds that times of use wait to be written with other changes: expiry counts in days."""
+"""Seconds that times of use wait to be written with other changes: sessions expire after days."""
 
 CHECK, FORGET, TOUCH, EVENTS = "check", "forget", "touch", "events"
 
@@ -49,7 +49,7 @@ SWEEPS = 2
 """Sweeps per idle period: a session is deleted within one and a half periods of its last use."""
 
 SHORTEST_SECONDS = 1.0
-"""Fewest seconds between two sweeps, as each sweep writes."""
+"""Fewest seconds between two sweeps: each sweep writes."""
 
 CLOCK_JUMP = 60.0
 """Most seconds by which wall clock and monotonic clock may drift apart between sweeps. Beyond them, the clock

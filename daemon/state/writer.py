@@ -225,7 +225,7 @@ _VERDICT = ("status", "invalid_reason", "renamed_to")
 def _epoch(
     writer: str, record: ServerRecord, old: Row, present: Mapping[str, Row], lists: Mapping[str, Row]
 ) -> int:
-    """The next epoch of a stored server: it never falls, and a number never means two different lists."""
+    """The next epoch of a stored server: an epoch never falls, and never stands for two different lists."""
     stored = old["epoch"] if isinstance(old["epoch"], int) else 0
     if stored < record.epoch:
         return record.epoch

@@ -117,7 +117,7 @@ PARAMETERS = 20
 NAME_CHARACTERS = 100
 
 MAX_SCHEMA = 64 * 1024
-"""Most bytes of a schema that is decoded for its parameter names, as this happens on the event loop."""
+"""Most bytes of a schema that is decoded for its parameter names: this happens on the event loop."""
 
 TOOL_TARGET = 120
 SERVER_TARGET = 200
@@ -126,7 +126,7 @@ SERVER_TARGET = 200
 INSTRUCTIONS = Template(
     (files("daemon.summaries") / "instructions.txt").read_text(encoding="utf-8").rstrip()
 ).substitute(server=SERVER_TARGET, tool=TOOL_TARGET, keywords=MAX_KEYWORDS, keyword=MAX_KEYWORD)
-"""The system message. Not configurable, as the form of the answers depends on it."""
+"""The system message. Not configurable: the form of the answers depends on it."""
 
 
 SENDS = (

@@ -35,10 +35,10 @@ _URI = re.compile(SCHEME + "([0-9a-f]{32})", re.IGNORECASE)
 FRAME = 800  # bytes of an answer besides the text of a result and its other parts
 
 MAX_BLOCKS = 10_000
-"""Blocks of a result that are looked at: a million would hold the interpreter, so all calls, for seconds."""
+"""Blocks of a result that are examined: a million would hold up all calls for seconds."""
 
 NEAR = 4
-"""A piece of a text ends at its last line end, if that drops at most a quarter of the piece."""
+"""A piece of a text ends at its last line end, if at most a quarter of the piece is lost."""
 
 _CONTINUES = bytes(range(0x80, 0xC0))  # what continues a character of UTF-8
 
@@ -150,7 +150,7 @@ READ_RESULT = MetaTool(
 
 
 _PLAIN = re.compile(r"[\w.-]{1,40}", re.ASCII)
-"""Matches a name that may be shown to a model as it is."""
+"""Matches a name that a model may see unchanged."""
 
 
 def refuse_held(view: View, kind: Kind, key: ToolKey | None, name: str) -> None:
@@ -191,7 +191,7 @@ def _held_error(view: View, held: HeldDefinition, name: str) -> ToolHeld:
 
 
 def refuse_held_uri(view: View, uri: str) -> None:
-    """Raise `ToolHeld` for a URI of a skill, or from a template, that waits for approval."""
+    """Raise `ToolHeld` for the URI of a skill or template that waits for approval."""
     named, servers = read_mcpd_uri(uri), view.servers
     for server, own in [named] if named else [(each, uri) for each in servers]:
         if (entry := servers.get(server)) is not None:

@@ -174,7 +174,7 @@ def index_lines(entries: Iterable[tuple[str, str]], characters: int, rest: str, 
 
 
 def told(why: Reason) -> str:
-    """Tell a model why a server is down and what its last words mean, without a full stop."""
+    """Words for a model on why a server is down and on its last output, without a full stop."""
     found = why.remedy
     return f"{why.text}. {found.happened.rstrip('.')}" if found and found.by_words else why.text
 
@@ -207,10 +207,10 @@ SHORT_LINE = 30
 """Characters of the shortest line about a tool: the beginning of a sentence tells two tools apart."""
 
 WIDTHS = (MAX_LINE, 120, 90, 70, 55, 40, SHORT_LINE)
-"""Widths of lines; the widest that fits is used, since another page would cost another call."""
+"""Widths of lines; the widest that fits is used: another page would cost another call."""
 
 SHARE = 4
-"""Other kinds of information than tools each get at most a quarter of an answer."""
+"""Each kind of information other than tools gets at most a quarter of an answer."""
 
 MEMBER_BYTES = 2
 """Bytes of the colon and the comma of a member."""

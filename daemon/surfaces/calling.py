@@ -65,7 +65,7 @@ def call_by_name(view: View, wrapped: Wrapped, *, patient: bool) -> Forward | Aw
 def run(
     wrapped: Wrapped, key: ToolKey, tool: Tool | None, label: str, *, asks: bool, lasts: bool = True
 ) -> Forward:
-    """Decide to send a wrapper call to a tool; `lasts`: and all calls like it. Raises `InvalidArguments`."""
+    """Decide to send a wrapper call to a tool; `lasts`: also all similar calls. Raises `InvalidArguments`."""
     page = "" if tool is None else tool.app.page
     read = read_arguments(tool, wrapped.name, wrapped.arguments, wrapped.beside, wrapped.example)
     return Forward(

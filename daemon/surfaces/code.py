@@ -52,7 +52,7 @@ beyond the argument's name and the tool's description, that make it worth its to
 _TYPES = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 _SCHEMAS, _CHOICES = ("inputSchema", "outputSchema"), ("anyOf", "oneOf")
 _UNTYPED = frozenset({"required", "not", "title", "description"})
-"""Keywords of an alternative that say nothing about its type."""
+"""Keywords of an alternative that do not restrict its type."""
 
 Schema = dict[str, Any]
 

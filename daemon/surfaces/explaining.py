@@ -36,7 +36,7 @@ MAX_TEXT = 64
 """Characters of a string in an example."""
 
 LARGE = 2**53 - 1
-"""The largest bound that may serve as an example; a larger one only means "any integer"."""
+"""The largest bound that may serve as an example; larger bounds only mean "any integer"."""
 
 Object = dict[str, Any]
 
@@ -136,7 +136,7 @@ def _number(schema: Object) -> int | float:
 
 
 def _whole(bound: float, key: str) -> int:
-    """The integer within a bound and closest to it; the caller steps off exclusive bounds."""
+    """The integer closest to a bound and within it; the caller avoids exclusive bounds."""
     up = key in {"minimum", "exclusiveMaximum"}
     return ceil(bound) if up else floor(bound)
 

@@ -141,7 +141,7 @@ def _load_server(view: View, arguments: bytes, *, patient: bool) -> Action:
 
 
 def _worthy(hits: Sequence[ServerHit]) -> list[ServerHit]:
-    """The best hit and those nearly as good; only the best if its name is exact."""
+    """The best hit and nearly equal ones; only the best if its name is exact."""
     if not hits or hits[0].exact:
         return list(hits[:1])
     return [hit for hit in hits if hit.score >= finding.WORTH * hits[0].score]

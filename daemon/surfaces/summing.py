@@ -76,7 +76,7 @@ def _central(phrases: Sequence[Phrase], uses: Mapping[str, int], room: int) -> l
 
 
 def _worth(words: Sequence[str], uses: Mapping[str, int]) -> tuple[int, int]:
-    """A phrase's value: the number of tools with its words, then its longest word, which says most."""
+    """A phrase's value: the number of tools with its words, then the length of its longest word."""
     return max(uses[stem_of(word)] for word in words), max(map(len, words))
 
 
@@ -145,7 +145,7 @@ def server_line(view: View, entry: ServerEntry, room: int = ROOM) -> str:
 
 
 def category_line(view: View, category: ToolCategory, room: int = ROOM) -> str:
-    """A category's line, like `server_line`; a category that is a whole server has the server's line."""
+    """A category's line, like `server_line`; a category of one whole server has the server's line."""
     servers, given, own = view.catalog.servers, category.description, ""
     if not view.catalog.config.categories:
         given, own = _given(servers[category.name]), _own(servers[category.name])

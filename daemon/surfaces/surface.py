@@ -120,7 +120,7 @@ class View:
         return self.services.offers.of(self.catalog, self.profile)
 
     def remember(self, name: str, sent: bytes, forward: Forward) -> None:
-        """Keep the decision about the call `sent` of `name`, if all calls like it go the same way."""
+        """Keep the decision about the call `sent` of `name`, if all similar calls go the same way."""
         kept = attrs.evolve(forward, arguments=b"{}")  # without arguments: they may be megabytes, and a secret
         if forward.verbatim:
             keep_latest(self.forwards, name, kept, MAX_REMEMBERED)
@@ -321,7 +321,7 @@ class Surface(ABC):
 
 
 def renamed(view: View, name: str) -> tuple[ToolKey, Offered] | None:
-    """A renamed tool's former key and the tool now; None if it is not renamed or not offered."""
+    """A renamed tool's former key and the present tool; None if the tool is not renamed or not offered."""
     catalog = view.catalog
     key = catalog.names.key_of(name, catalog.servers)
     if key is None or key in view.offer.tools:

@@ -116,7 +116,7 @@ class SurfaceChoice(msgspec.Struct, frozen=True, kw_only=True):
     since: tuple[int, ...] = ()
     """The first version of this client that searches tools, if there is one."""
     tools: int = 0
-    """The number of the profile's tools when the surface was chosen, if it mattered."""
+    """The number of the profile's tools when the surface was chosen, if the choice depends on it."""
     most: int = 0
 
 
@@ -179,7 +179,7 @@ SURFACES: dict[str, Surface] = {
 }
 
 ITSELF: Surface = ItselfSurface()
-"""The surface of clients that have chosen servers; profiles cannot name it, as it means nothing without any."""
+"""The surface of clients that have chosen servers; profiles cannot name it: it is empty without them."""
 
 ADDED: tuple[tuple[MetaTool, Callable[[Profile], bool]], ...] = (
     (READ_RESOURCE, attrgetter("read_resource")),

@@ -90,7 +90,7 @@ class Validator:
         self._quick_bytes = MAX_WORK // self._work.at(QUICK_DEPTH)
 
     def accepts(self, value: object) -> bool:
-        """Whether a value is not known to be invalid; if it cannot be validated, the server judges it."""
+        """Whether a value may be valid; if it cannot be validated, the server judges it."""
         return self._verdict(value) is not False
 
     def proves(self, value: object) -> bool:

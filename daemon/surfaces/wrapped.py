@@ -1,7 +1,7 @@
 """Takes apart calls of tools through a meta-tool, and repairs their arguments.
 
-Models flatten, stringify and double-wrap arguments. Another reading than the literal one is taken only if
-exactly one reading fits the schema and uses everything that was sent.
+Models flatten, stringify and double-wrap arguments. A reading other than the literal one counts only if it
+alone fits the schema and uses everything that was sent.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ def _looks_wrapped(value: object, validator: Validator) -> bool:
 
 
 def _declares(validator: Validator, value: Object) -> bool:
-    """Whether the schema declares every member, instead of only allowing it."""
+    """Whether the schema declares every member, not only allows it."""
     schema = validator.schema
     declared = schema.get("properties")
     if not isinstance(declared, dict) or not declared:

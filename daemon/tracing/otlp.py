@@ -73,7 +73,7 @@ class OtlpExport:
         self._makers: dict[str, Any] = {"traces": self._spans, "metrics": self._metrics, "logs": self._logs}
 
     def send(self, signal: str, what: Sequence[Any]) -> bool:
-        """Send calls (`traces`), events (`logs`) or durations (`metrics`); False if they did not arrive."""
+        """Send calls (`traces`), events (`logs`) or durations (`metrics`); False if the data did not arrive."""
         if not what or signal not in self._exporters:
             return True
         return bool(self._exporters[signal].export(self._makers[signal](what)).name == "SUCCESS")

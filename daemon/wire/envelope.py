@@ -386,7 +386,7 @@ def _is_compact(line: Line, envelope: Envelope) -> bool:
 
 
 def _require_single_members(line: Line, envelope: Envelope) -> None:
-    """Refuse a repeated envelope key, as readers would choose different values; payloads may repeat keys."""
+    """Refuse a repeated envelope key: readers would choose different values; payloads may repeat keys."""
     suspects = [key for key in _ENVELOPE_KEYS if line.count(key) > 1]
     if not suspects and b"\\" not in line:
         return

@@ -6,8 +6,8 @@ one flush then writes each touched link. trio's streams would checkpoint on ever
 - A link does not read from a slow peer while more than `pause_at` bytes wait for the peer. Above `max_queue`
   bytes the peer is behind (`wire.outbox`).
 - Lines arrive in order and only while `run` runs; an exception of the owner ends `run` and nothing else.
-- A frame is queued whole, in order and without an await, so frames are never mixed. While the kernel takes no
-  more (`is_blocked`), only the poll's callback writes.
+- A frame is queued whole, in order and without an await, so frames are never mixed. While the kernel accepts no
+bytes (`is_blocked`), only the poll's callback writes.
 - After a failure or a close nothing is written, every queue is empty, and the poll watches neither descriptor.
 """
 
@@ -42,7 +42,7 @@ class WriterOwner(Protocol):
         """Make the poll watch for reading, writing, both or neither."""
 
     def look_again(self) -> None:
-        """Read again, after every other link's turn, as the peer has caught up."""
+        """Read again, after every other link's turn: the peer has caught up."""
 
 
 class FdWriter:
@@ -307,7 +307,7 @@ class FdLink:
         return self.writer.queued
 
     def resume(self) -> None:
-        """Read again, as the links that were behind have caught up."""
+        """Read again: the links that were behind have caught up."""
         self.is_held = False
         self.rewatch()
 
@@ -417,7 +417,7 @@ class FdLink:
             self.rewatch()
 
     async def _take_last_words(self, receiver: Receiver) -> None:
-        """Read the last lines of a peer that reads no more, as an answer may be among them."""
+        """Read the last lines of a peer that reads no more: an answer may be among them."""
         lines, self._rest = self._rest, []
         for _ in range(LAST_READS):
             try:

@@ -329,7 +329,7 @@ class Outbox:
     def __init__(self, max_waiting: int = MAX_WAITING) -> None:
         self.poll = Poll(after=self.flush)
         self.slow: set[Sink] = set()
-        """Links that are behind and got frames since a reading link last cleared this set."""
+        """Links that are behind and got frames after a reading link last cleared this set."""
         self.behind: set[Sink] = set()  # all links that are behind
         self.held: dict[Sink, set[Callable[[], None]]] = {}
         """For each link that is behind, the calls that resume reading from the links held for it."""

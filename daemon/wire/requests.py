@@ -79,12 +79,12 @@ class PeerRequest:
             self._responder.report(params)
 
     def withdraw(self, reason: str) -> None:
-        """End the request without an answer, as the peer no longer wants one."""
+        """End the request without an answer: the peer no longer wants one."""
         if self._end() is not None and self.on_withdrawn is not None:
             self.on_withdrawn(reason)
 
     def end(self, reason: str) -> None:
-        """End the request on both sides, as the call behind it has ended."""
+        """End the request on both sides: the call behind it has ended."""
         if (responder := self._end()) is not None:
             responder.refuse(envelope.INVALID_REQUEST, reason)
             if self.on_withdrawn is not None:
@@ -100,7 +100,7 @@ MAX_GIVEN_UP = 1000
 
 
 class GivenUp:
-    """The cancelled requests of one connection, which the peer may still work on."""
+    """The cancelled requests of one connection that the peer may still work on."""
 
     def __init__(self) -> None:
         self.seconds = math.inf  # longest time that a request may still run
@@ -118,7 +118,7 @@ class GivenUp:
         self._known[uid] = asker, now, answerable
 
     def answered(self, uid: int) -> None:
-        """Forget a request, as nothing follows its answer."""
+        """Forget a request: nothing follows its answer."""
         self._known.pop(uid, None)
 
     def askers(self, now: float) -> list[object]:
@@ -166,7 +166,7 @@ class Exchange(Protocol):
 
     @property
     def spared_until(self) -> float:
-        """Until this time the request is not expired, however silent the peer (seconds, trio's clock)."""
+        """The time (trio's clock) before which the request does not expire, even if the peer is silent."""
 
     @property
     def asker(self) -> object:
@@ -326,12 +326,12 @@ class OwnExchange:
 
     @property
     def asker(self) -> object:
-        """The request itself, as it has no client."""
+        """The request itself: it has no client."""
         return self
 
     @property
     def answerable(self) -> frozenset[str]:
-        """Empty, as there is no client."""
+        """Empty: there is no client."""
         return frozenset()
 
 
@@ -377,7 +377,7 @@ FIRST_IDS = 2**40
 """Upper bound of the random first id: behind a bridge, a client may still answer a dead daemon's requests."""
 
 MAX_FAULTS = 100
-"""Malformed messages after which a client is disconnected, as it does not speak JSON-RPC."""
+"""Malformed messages after which a client is disconnected: it does not speak JSON-RPC."""
 
 
 class PeerEvents(Protocol):

@@ -140,7 +140,7 @@ class WebSocketStream(trio.abc.Stream):
             self._poll.watch(writer.fd, reads | writes, self._on_ready)
 
     def look_again(self) -> None:
-        """Continue, as the peer or the links that were behind have caught up (`wire.link.WriterOwner`)."""
+        """Continue: the peer or the links that were behind have caught up (`wire.link.WriterOwner`)."""
         self._moved.set()
         self.rewatch()
 
@@ -214,7 +214,7 @@ class PacedConnection(WebSocketConnection):
         self._has_taker = trio.Event()
 
     def hand_to(self, take: Callable[[str | bytes], Awaitable[None]]) -> None:
-        """Let the library's task hand over each message, as its channel costs two task switches for each."""
+        """Let the library's task hand over each message: its channel costs two task switches for each."""
         self._take = take
         self._has_taker.set()
 
@@ -293,7 +293,7 @@ class WebSocketLink:
         self._writer.flush()
 
     def resume(self) -> None:
-        """Read again, as the links that were behind have caught up."""
+        """Read again: the links that were behind have caught up."""
         self.is_held = False
         self._stream.look_again()
 

@@ -115,7 +115,7 @@ async def _nothing(_viewer: Viewer) -> Holders:
 
 
 async def _asked(viewer: Viewer, *words: str, options: Sequence[str]) -> Printed:
-    """The outcome of a command line that changes nothing, or why it did not run."""
+    """The outcome of a command line that changes nothing, or the reason why the command line did not run."""
     try:
         return await run_line(viewer.context, words, options=options)
     except McpdError as error:
@@ -185,7 +185,7 @@ async def _up(viewer: Viewer, _fields: Mapping[str, str]) -> Notice:
 
 
 async def _uninstall(viewer: Viewer, _fields: Mapping[str, str]) -> Notice:
-    """Undo the last `mcpd up`: clients get their servers back, and only then does mcpd lose them."""
+    """Undo the last `mcpd up`: clients get their servers back before mcpd loses them."""
     context, done = viewer.context, _done.get(viewer.context.facts.config, _NONE).data
     clients = [each["client"] for each in done.get("clients", ()) if not each["pending"]]
     taken = [each["name"] for each in done.get("servers", ()) if not each["alreadyThere"]]

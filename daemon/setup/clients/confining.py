@@ -44,7 +44,7 @@ def with_common(entry: Any, common: object) -> Any:
 def with_sandbox(
     entry: Mapping[str, Any], *, by_project: bool, unsandboxed: bool
 ) -> tuple[dict[str, Any], list[Note]]:
-    """Return an entry, in mcpd's keys, with the sandbox that it gets in mcpd, and notes on what is lost.
+    """Return an entry, in mcpd's keys, with its sandbox in mcpd, and notes on lost settings.
 
     `by_project`: a project's entry must not leave the sandbox; `unsandboxed`: the user takes it out.
     """

@@ -295,7 +295,7 @@ class ConfiguredServers:
     variables: Mapping[str, str] = attrs.field(factory=dict, repr=False)
 
     def lookup(self, program: ClientProgram, machine: Machine, records: Records | None = None) -> Known:
-        """Match a client's server, also by `records`. If ours cannot run, the client's must be off."""
+        """Match a client's server, also by `records`. If mcpd's server cannot run, the client's must be off."""
         there, on = _by_identity(self.servers, self.variables), dict[str, bool]()
         taken = cache(lambda path: records.taken(program.name, path) if records else [])
         for name, entry in _translated(self.servers).items():
@@ -413,7 +413,7 @@ _UNNAMED = "server"
 
 @attrs.frozen(kw_only=True)
 class PlannedServer:
-    """A server as mcpd would add it, or has it already."""
+    """A server that mcpd would add or already has."""
 
     name: str
     """The name; for an existing server, its name in mcpd."""
@@ -539,7 +539,7 @@ class ImportPlan:
 
 
 def _says_nothing(key: str, value: object) -> bool:
-    """Whether a client writes this key into every entry, so that it means nothing."""
+    """Whether a client writes this key into every entry, so that the key means nothing."""
     return value in ({}, []) or [key, value] in (["type", "stdio"], ["enabled", True])
 
 

@@ -1,4 +1,4 @@
-"""Installs mcpd into the text of a client's file, and keeps records to undo that; texts are kept by hash."""
+"""Installs mcpd into the text of a client's file, and keeps records for the undo; texts are kept by hash."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class NoProgram(McpdError):
 
 
 def own_command(called: str) -> str:
-    """The absolute path of this `mcpd`; links stay, as an upgrade changes their targets. Raises NoProgram."""
+    """The absolute path of this `mcpd`; links stay: an upgrade changes their targets. Raises NoProgram."""
     named, beside = Path(called), Path(sys.executable).with_name(OWN_NAME)
     if named.name == OWN_NAME and named.is_file():
         return str(named.absolute())
@@ -139,7 +139,7 @@ LAUNCH = frozenset({
     "env_vars", "environment", "envs", "headers", "httpUrl", "http_headers", "requestOptions", "serverUrl",
     "transport", "type", "uri", "url",
 })  # fmt: skip
-"""Keys of all clients that say how a server is started or reached; other keys say how it is treated."""
+"""Keys of all clients that say how a server is started or reached; other keys say how clients use it."""
 
 
 def launched(entry: object) -> dict[str, Any]:
@@ -171,7 +171,7 @@ class Installation:
 
 @attrs.frozen(kw_only=True)
 class Rewritten:
-    """A file's text (None: no file) after mcpd was put in or taken out, and what became of the servers."""
+    """A file's text (None: no file) after mcpd was put in or taken out, and the outcome for the servers."""
 
     text: str | None = attrs.field(repr=False)
     members: tuple[NamedEntry, ...] = ()

@@ -84,7 +84,7 @@ class EntryShape(msgspec.Struct, frozen=True, eq=False, forbid_unknown_fields=Tr
     never: str = ""
     """A key that an entry must not have."""
     otherwise: str = ""
-    """Why only the client can run any other entry, as a predicate: `is part of Goose itself`."""
+    """Why only the client can run other entries, as a predicate: `is part of Goose itself`."""
 
     def read(self, entry: Mapping[str, Any]) -> dict[str, Any] | str:
         """Convert to `command` and `args`, or `url` and `headers`; or say why only the client can run it."""
@@ -133,7 +133,7 @@ class RulePlace:
     """Prefixes of rules with the server as `{}`: `mcp__{}__`; `{}` alone if rules are servers' names."""
     allows: bool = False
     own: frozenset[str] = frozenset()
-    """The client's own tools, if any other bare name may be a server's tool; else empty."""
+    """The client's own tools, if every other bare name may be a server's tool; else empty."""
 
 
 Known: TypeAlias = "Callable[[ClientPlace, str, object], str | None]"

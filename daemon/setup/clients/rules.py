@@ -26,7 +26,7 @@ _WILD = re.compile(r"[*?\[({.\\^$+]")
 _BARE = re.compile(r"(?!mcp_)(?!.*__)[\w-]+")
 _KEY = re.compile(r"(\w+):")
 _ONLY = frozenset({"enabledtools", "includetools"})
-"""Lists of what is allowed, which mean something even when empty."""
+"""Lists of allowed tools, which have an effect even when empty."""
 
 
 @attrs.frozen(kw_only=True)

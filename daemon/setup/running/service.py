@@ -34,7 +34,7 @@ from daemon.setup.running.systemctl import (
 )
 
 SHELL_SECONDS = 15.0
-"""Seconds for a login shell: nvm needs one, a network home some; a shell that asks a question hangs."""
+"""Seconds for a login shell: nvm takes one, a network home some; a shell that asks a question hangs."""
 
 MOST_BYTES = 256 * 1024
 """Bytes of a login shell's output, with its greetings."""
@@ -218,7 +218,7 @@ class Installed:
     kept: tuple[Path, ...]
     ended: int | None
     linger: str
-    """Why the service ends at the last logout; empty if it does not."""
+    """Why the service ends at the last logout; empty if the service goes on."""
 
 
 def install(environ: Mapping[str, str], plan: UnitPlan, *, now: bool = True, linger: bool = True) -> Installed:

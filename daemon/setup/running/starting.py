@@ -1,6 +1,6 @@
 """Starts the daemon in the background unless one is running, by systemd or `launch`, and stops it.
 
-A window that was connected to an earlier daemon starts one only if the earlier daemon has failed.
+A window that was connected to an earlier daemon starts a new one only if the earlier one has failed.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ NOT_HANDED_ON = frozenset(
 
 
 def launch(front: Path, run: Callable[[], int], environ: Mapping[str, str], deadline: float) -> int:
-    """Fork the daemon, as a new interpreter takes 0.1 s; return its pid once it serves. Raises NotStarted."""
+    """Fork the daemon (a new interpreter takes 0.1 s); return its pid once it serves. Raises NotStarted."""
     with _readiness(front.with_name(front.name + ".ready")) as ready:
         reading, stderr = os.pipe()
         if (pid := os.fork()) == 0:
