@@ -358,11 +358,11 @@ def _lines_of_calls(style: str, entry: _Entry, calls: Sequence[Note], redact: Re
     head = f"{'%Y-%m-%d ' if style == 'dated' else ''}%H:%M:%S.{{}} {entry.level:<7} "
     if style == "journal":
         head = f"<{SYSLOG_LEVELS.get(entry.level, 6)}>"
-    # Calls that end in one turn of the loop have the same time.
-    heads = {at: _at(at).strftime(head).format(f"{int(at % 1 * 1000):03}") for *_, at in calls}
+    heads = {second: _at(second).strftime(head) for second in {int(at) for *_, at in calls}}
     return "\n".join(
         [
-            f"{heads[at]}[session={session}] call {spelt[label]} {seconds * 1000:.1f} ms {outcome}"
+            f"{heads[int(at)].format(f'{int(at % 1 * 1000):03}')}[session={session}]"
+            f" call {spelt[label]} {seconds * 1000:.1f} ms {outcome}"
             for session, label, seconds, outcome, at in calls
         ]
     )

@@ -159,7 +159,6 @@ SEARCH, DESCRIBE, RUN, RUN_READ_ONLY = "search_tools", "describe_tools", "run_co
 
 META_TOOLS = (SEARCH, DESCRIBE, RUN, RUN_READ_ONLY)
 
-SEARCH_EXAMPLE = '{"query": "read a file"} or {"category": "NAME"}'
 DESCRIBE_EXAMPLE = '{"names": ["SERVER/TOOL"]}'
 RUN_EXAMPLE = """{"code": "await call('SERVER/TOOL', {'argument': 1})"}"""
 
@@ -174,7 +173,7 @@ class _RunArguments(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _search(view: View, arguments: bytes, *, patient: bool) -> Action:
-    asked = answers.decode_arguments(arguments, finding.SearchArguments, SEARCH_EXAMPLE)
+    asked = answers.decode_arguments(arguments, finding.SearchArguments, finding.EXAMPLE)
     found = finding.search(view, asked, patient=patient)
     if isinstance(found, AwaitListing):
         return found

@@ -27,6 +27,9 @@ MAX_POSITION = 10**6
 """The largest cursor: no catalog has so many tools."""
 
 
+EXAMPLE = '{"query": "read a file"} or {"category": "NAME"}'
+
+
 class SearchArguments(msgspec.Struct, forbid_unknown_fields=True):
     """The arguments of a search for tools."""
 

@@ -50,8 +50,6 @@ NOTHING_FITS = (
 UNLISTED = "The last ones are not listed: search for one of them by its name to have its schema."
 """The note of an answer with more tools than the list has room for."""
 
-EXAMPLE = '{"query": "read a file"} or {"category": "NAME"}'
-
 
 class _SearchArguments(finding.SearchArguments):
     include_descriptions: bool = True
@@ -71,7 +69,7 @@ def _call(view: View, arguments: bytes, *, patient: bool) -> Action:
 
 
 def _search(view: View, arguments: bytes, *, patient: bool) -> Action:
-    asked = answers.decode_arguments(arguments, _SearchArguments, EXAMPLE)
+    asked = answers.decode_arguments(arguments, _SearchArguments, finding.EXAMPLE)
     found = finding.search(view, asked, patient=patient)
     return found if isinstance(found, AwaitListing) else _answer(view, *found, asked)
 
