@@ -190,8 +190,8 @@ def import_servers(options: argparse.Namespace) -> int:
         draft.write()
         if not options.json:
             say(_written(planned, draft), _taken_up(options, path))
-    elif options.yes:
-        note("nothing was written: pass --yes to agree (`mcpd import --write --yes`)")
+    elif options.yes and planned.added:
+        note("nothing was written: `mcpd import --write --yes` writes")
     if options.json:
         print(document({**data(planned, findings), "written": options.write and not options.dry_run}))
     return EX_FAULT if findings.unread or not planned.servers else 0

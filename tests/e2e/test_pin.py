@@ -151,11 +151,8 @@ def test_all_servers_are_pinned_a_line_each(pinning: Pinning) -> None:
     assert "$.mcpServers.list: expected an object" in said
     assert "time: mcp-server-time becomes" in said
     status, said = pinning.run("tim", "time", "--no-reload")
-    assert (status, "did you mean 'time'" in said, "time: mcp-server-time becomes" in said) == (
-        1,
-        True,
-        True,
-    ), said
+    assert (status, "did you mean 'time'" in said) == (1, True), said
+    assert "time: mcp-server-time becomes" in said
 
 
 def test_exact_versions_are_upgraded_and_ranges_stay(pinning: Pinning) -> None:
@@ -213,9 +210,8 @@ def test_an_upgrade_shows_what_it_changes_and_is_taken_back_by_a_key_or_by_itsel
             assert "meanwhile" not in said
             assert pinning.daemon.ready("a", "b")["a"]["tools"] == 1
         status, said = pinning.run("--all", command="upgrade")
-        assert (status, "a is ready: 2 tools" in said, "too new" in said, "taken back" in said) == (
-            *(1, True, True, True),
-        ), said
+        assert (status, "a is ready: 2 tools" in said) == (1, True), said
+        assert ("too new" in said, "taken back" in said) == (True, True), said
         assert pinning.config.read_text() == before.replace("mcp-a==1.0", "mcp-a==2.0")
         assert pinning.daemon.ready("a", "b")["a"]["tools"] == 2
 
@@ -233,19 +229,15 @@ def test_an_upgrade_says_what_its_entry_holds_and_tries_without_that_too(pinning
     pinning.config.write_text(TEXT.replace('"mcp-server-time"]', '"mcp-server-time==1.0"]'))
     before = pinning.config.read_text()
     takes_out = f"`mcpd unset time 'args[0]' 'args[1]' --config {pinning.config}` removes it"
+    holds = f"time: its entry holds --with mcp<2, which a newer version may not need: {takes_out}"
     status, said = pinning.run("time", "--no-reload", "--dry-run", command="upgrade")
-    assert (
-        status,
-        f"time: its entry holds --with mcp<2, which a newer version may not need: {takes_out}" in said,
-    ) == (*(0, True),), said
+    assert (status, holds in said) == (0, True), said
     with started(pinning.daemon):
         pinning.daemon.ready("time")
         status, said = pinning.run("time", command="upgrade")
-        assert (status, "taken back" in said, "time: another try, without --with mcp<2" in said) == (
-            0,
-            True,
-            True,
-        ), said
+        assert status == 0, said
+        assert "taken back" in said
+        assert "time: another try, without --with mcp<2" in said
         assert '["mcp-server-time==2.0"]' in pinning.config.read_text()
         undo = said.partition("undo: `mcpd ")[2].partition("`")[0]
         assert pinning.daemon.outcome(*shlex.split(undo)).returncode == 0

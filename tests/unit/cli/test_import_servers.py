@@ -62,6 +62,8 @@ def test_the_sandbox_that_a_project_wrote_is_shown(user: Users, capsys: Captured
 def test_servers_are_added_once_with_their_secrets_apart(user: Users, capsys: Captured) -> None:
     here = user("claude-code")
     clients = digest(here.home)
+    said = err_of(capsys, implementation("import").main(["--yes"]))
+    assert said == "mcpd: nothing was written: `mcpd import --write --yes` writes\n"
     out = out_of(capsys, implementation("import").main(["--write", "--yes"]))
     assert "added 6 servers to ~/.config/mcpd/mcpd.json, 2 secrets to ~/.config/mcpd/env" in out
     assert "no daemon runs" in out
@@ -69,7 +71,9 @@ def test_servers_are_added_once_with_their_secrets_apart(user: Users, capsys: Ca
     after = digest(here.home)
     assert {path: after[path] for path in clients} == clients
     written = config_of(here).read_bytes()
-    assert "mcpd has these already:" in out_of(capsys, implementation("import").main(["--write", "--yes"]))
+    assert implementation("import").main(["--write", "--yes"]) == 0
+    out, said = capsys.readouterr()
+    assert ("mcpd has these already:" in out, said) == (True, "")
     assert config_of(here).read_bytes() == written
 
 

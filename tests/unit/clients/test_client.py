@@ -152,3 +152,8 @@ def test_another_users_key_is_another_session() -> None:
     assert other == f"{OTHERS}{os.getuid() + 1}: k"
     # Nobody but the daemon's own user can name a key that is another's.
     assert local_user(os.getuid() + 2).own_key(other) != other
+
+
+def test_another_user_but_root_names_only_the_directories_of_listen() -> None:
+    named = [local_user(uid, ("/srv/*",)).workspaces for uid in (os.getuid(), 0, os.getuid() + 1)]
+    assert [*named, local_user(os.getuid() + 1).workspaces] == [None, None, ("/srv/*",), ()]
