@@ -91,6 +91,7 @@ class HttpLink(PostLink):
         if post.method == "initialize":
             self.headers.session = response.headers.get(failures.SESSION_HEADER, "")
         form = _form(response)
+        is_other = False
         if form == http_client.EVENT_STREAM:
             await self._follow(response, post.uid)
         elif form.startswith("application/json") and response.status_code != httpx2.codes.ACCEPTED:
@@ -100,7 +101,11 @@ class HttpLink(PostLink):
                 self.fail(post.uid, failures.Failure(Cause.MESSAGE_TOO_LARGE, text, {"place": self.place}))
             else:
                 await self._take(body, post.uid)
+                is_first = post.method in {"initialize", "server/discover"}
+                is_other = is_first and self.peer.requests.is_forwarded(post.uid) is False
         else:
+            is_other = True
+        if is_other:
             what = f"HTTP {response.status_code} with {form or 'no content type'}"
             text = f"{self.place} answered {what}, which is not an answer"
             if post.method == "initialize":

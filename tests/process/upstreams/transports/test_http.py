@@ -151,15 +151,21 @@ async def test_403_ends_the_connection_only_if_it_was_about_ourselves() -> None:
         await client.over.wait()
 
 
-async def test_a_web_page_in_place_of_the_handshake_is_told_as_one() -> None:
+@pytest.mark.parametrize(
+    ("body", "form"),
+    [(b"<html>", "text/html"), (b'{"status": "ok"}', "application/json"), (b"", "application/json")],
+)
+async def test_what_is_no_answer_in_place_of_the_handshake_is_told(body: bytes, form: str) -> None:
     async def page(request: Request) -> bytes:
-        return reply(b"<html>", "200 OK", "text/html; charset=utf-8")
+        return reply(body, "200 OK", f"{form}; charset=utf-8")
 
     async with facing(page) as client:
-        with pytest.raises(ConnectionLost, match="HTTP 200 with text/html") as raised:
+        with pytest.raises(RemoteError, match=f"HTTP 200 with {form}"):
+            await client.ask("server/discover")
+        with pytest.raises(ConnectionLost, match=f"HTTP 200 with {form}") as raised:
             await initialize(client.connection, SECONDS)
         assert raised.value.reason.cause is Cause.NOT_MCP
-        assert raised.value.reason.data["form"] == "text/html"
+        assert raised.value.reason.data["form"] == form
 
 
 async def test_404_without_a_session_is_an_answer() -> None:
