@@ -277,7 +277,6 @@ def test_all_goes_on_after_one_that_fails(here: Home) -> None:
     here.config.write_text(json.dumps(config))
     here.published.hostile = "down"
     status, said = here.upgrade("--all")
-    assert (status, "answered HTTP 500" in said, "other: @a/other@1.0.0 becomes @a/other@9.9.9" in said) == (
-        *(1, True, True),
-    ), said
+    assert (status, "answered HTTP 500" in said) == (1, True), said
+    assert "other: @a/other@1.0.0 becomes @a/other@9.9.9" in said
     assert "mcpd: changes: https://example.com/a/thing\n" in said

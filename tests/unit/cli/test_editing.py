@@ -235,10 +235,8 @@ def test_a_change_of_somebody_else_meanwhile_has_a_status_of_its_own(
         monkeypatch.setattr(kind, "write", write)
     assert told(config, *words.split()) == EX_MEANWHILE == 75
     said = "".join(capsys.readouterr())
-    assert ("was changed meanwhile: no single command undoes this change" in said, "undo:" in said) == (
-        True,
-        False,
-    )
+    assert "was changed meanwhile: no single command undoes this change" in said
+    assert "undo:" not in said
 
 
 @pytest.mark.parametrize("key", ["autoApprove", "timeoutz"])
