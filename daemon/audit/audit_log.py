@@ -311,7 +311,7 @@ class Audit:
         return self.problem or ("the disk is too slow" if len(self._waiting) > WAITING // 2 else "")
 
     def note(self, *noted: Any) -> None:
-        """Note `CallMembers`, or a `Made` to call with its arguments in a worker thread; never blocks."""
+        """Note a record, `CallMembers`, or a `Made` to call with its arguments in a worker thread."""
         if self.on and len(self._waiting) < WAITING:
             self._waiting.append(noted)
             self._some.set()
@@ -327,7 +327,7 @@ class Audit:
     def configure(self, keys: AuditKeys) -> None:
         """Apply a new configuration."""
         if self.on and not keys.enabled:
-            self.note(partial(self.made, Decision.ENDED, details={"because": "switched off"}))
+            self.note(self.made(Decision.ENDED, details={"because": "switched off"}))
         was, self.keys, self.on = self.on, keys, keys.enabled and self.root != NO_PLACE
         if self.on and not was:
             self.note(self._began)
@@ -353,7 +353,7 @@ class Audit:
 
     async def finish(self) -> None:
         """Write the remaining decisions and the end, within `STOP_SECONDS`; accepts none afterwards."""
-        self.note(self.made, Decision.ENDED)
+        self.note(self.made(Decision.ENDED))
         self.on = False
         with trio.move_on_after(STOP_SECONDS):
             await self._round(last=True)
@@ -404,7 +404,7 @@ class Audit:
         while self._waiting or self._bodies:
             while self._waiting and len(self._bodies) < MANY:
                 noted = self._waiting.popleft()
-                self._bodies.append(self._body(*noted) if callable(noted[0]) else noted)
+                self._bodies.append(noted if isinstance(noted[0], bytes) else self._body(*noted))
             chain.append(self._bodies, self._day())
             self._bodies = []
         if sync:
@@ -421,9 +421,9 @@ class Audit:
     def _day(self, ago: int = 0) -> str:
         return moment(self.now() - ago * 86_400).date().isoformat()
 
-    def _body(self, make: Made, *args: object) -> bytes:
+    def _body(self, noted: AuditRecord | Made, *args: object) -> bytes:
         try:
-            made = make(*args)
+            made = noted if isinstance(noted, AuditRecord) else noted(*args)
             return made if isinstance(made, bytes) else _encode(made)
         except Exception as error:  # noqa: BLE001 - the boundary: a bug costs this record, and is recorded
             logger.opt(exception=error).error("internal error in mcpd while recording a decision")

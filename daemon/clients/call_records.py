@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import msgspec
 
-from daemon.audit.audit_log import Audit
-from daemon.audit.record import AuditRecord, Decision, acting, body_of, digest, moment
+from daemon.audit.record import AuditRecord, Decision, acting, body_of, digest
 from daemon.catalog.permissions import ruled
 from daemon.clients.calls import MAX_ARGUMENTS, ClientCall, record_key
 from daemon.config.names import own_name
@@ -29,9 +27,8 @@ _encode = msgspec.json.Encoder().encode
 
 def note_question(call: ClientCall, server: str, name: str) -> None:
     """Record in the audit that a call's user was asked."""
-    audit, at, given = call.calls.context.audit, moment(call.calls.context.wall()), call.given
-    members = partial(_members, audit, call, Decision.ASKED, at=at, server=server, tool=name)
-    audit.note(lambda: members(arguments_sha256=digest(given)))
+    asked = {"server": server, "tool": name, "arguments_sha256": digest(call.given)}
+    call.calls.context.audit.note(_members(call, Decision.ASKED, **asked))
 
 
 def record_of(call: ClientCall, sent: bool, trace: CallTrace | None, arguments: bytes, *ended: Any) -> bytes:  # noqa: FBT001 - whether a server has it
@@ -43,23 +40,23 @@ def record_of(call: ClientCall, sent: bool, trace: CallTrace | None, arguments: 
         more = b',"arguments":%b' % msgspec.json.encode(shown)
     if trace is not None:
         more += b',"traceId":"%b"' % trace_id(trace).encode()
-    return body_of(_shared(audit, call, sent=sent) + more, arguments, *ended)
+    return body_of(_shared(call, sent=sent) + more, arguments, *ended)
 
 
-def _shared(audit: Audit, call: ClientCall, *, sent: bool) -> bytes:
+def _shared(call: ClientCall, *, sent: bool) -> bytes:
     """Encode the members (`daemon` onwards) that records of a session's sent calls by one decision share."""
     key = record_key(call)
     if sent and (known := call.calls.recorded.get(key)):
         return known[0]
     forward = call.forward
-    made = _encode(_record(audit, call, sent=sent)).partition(b",")[2][:-1]
+    made = _encode(_record(call, sent=sent)).partition(b",")[2][:-1]
     # Only a remembered decision comes again, and it keeps no arguments, which may be megabytes.
     if sent and forward is not None and forward.arguments == b"{}" and not (forward.ask or forward.repair):
         keep_latest(call.calls.recorded, key, (made, (forward, call.request.session)), KEPT)
     return made
 
 
-def _record(audit: Audit, call: ClientCall, *, sent: bool) -> AuditRecord:
+def _record(call: ClientCall, *, sent: bool) -> AuditRecord:
     forward, context = call.forward, call.calls.context
     told = {} if call.refusal is None else call.refusal.details
     server = call.upstream.of if call.upstream is not None else str(told.get("server", ""))
@@ -73,7 +70,6 @@ def _record(audit: Audit, call: ClientCall, *, sent: bool) -> AuditRecord:
     if sent and forward is not None and forward.repair is not None:
         decision, rule = Decision.REPAIRED, str(forward.repair)
     return _members(
-        audit,
         call,
         decision,
         server=server,
@@ -85,9 +81,9 @@ def _record(audit: Audit, call: ClientCall, *, sent: bool) -> AuditRecord:
     )
 
 
-def _members(audit: Audit, call: ClientCall, decision: Decision, **members: object) -> AuditRecord:
+def _members(call: ClientCall, decision: Decision, **members: object) -> AuditRecord:
     client = call.calls.client
-    return audit.made(
+    return call.calls.context.audit.made(
         decision,
         session=call.request.session.name,
         client=call.request.client[:NAME],

@@ -184,8 +184,8 @@ async def _agree(context: OperatorContext, given: Forwarding, tool: Tool, argume
         why = f"there is no terminal to ask in. Nothing was sent. Your user can call it in one, or write {rule}"
         raise denied(tool, f"{why} before the rule that asks, in `permissions` of profile {profile.name}.")
     about = {"server": tool.server, "tool": tool.name, "rule": ruled(profile, tool)}
-    record = context.audit.made(Decision.ASKED, principal=context.principal, pid=context.pid, **about)
-    context.audit.note(lambda: record)
+    made = context.audit.made(Decision.ASKED, principal=context.principal, pid=context.pid, **about)
+    context.audit.note(made)
     operator.declare(given.capabilities)
     with Questions() as asked:
         params = question(tool, arguments, context.redact.of(tool.server), profile, session=False)
@@ -297,7 +297,7 @@ def _keep(context: OperatorContext, call: OperatorCall, seconds: float, outcome:
 
 
 def _record(context: OperatorContext, decision: Decision, ended: RecentCall, own: OwnCall) -> None:
-    record = context.audit.made(
+    made = context.audit.made(
         decision,
         principal=context.principal,
         pid=context.pid,
@@ -309,7 +309,7 @@ def _record(context: OperatorContext, decision: Decision, ended: RecentCall, own
         arguments_sha256=digest(bytes(own.params[-1])) if own.params else "",
         **context.recorded,
     )
-    context.audit.note(lambda: record)
+    context.audit.note(made)
 
 
 async def _send(upstream: Upstream, wanted: CallToSend, outcome: _Outcome) -> int:

@@ -11,7 +11,7 @@ from itertools import islice
 
 import trio
 
-from daemon.audit.audit_files import AuditQuery, query, read
+from daemon.audit.audit_files import AuditQuery, Entry, query, read
 from daemon.audit.inspection import words
 from daemon.audit.record import Decision
 from daemon.console.page import (
@@ -166,7 +166,6 @@ AUDITED = 5000
 async def _audit_shown(viewer: Viewer) -> Holders:
     names = ("server", "tool", "session", "decision", "since", "until")
     wanted = {name: viewer.query.get(name, "") for name in names}
-    problem = audit_problem(viewer.context)
     before = AuditQuery({}, _moment(wanted["since"], 0.0), _moment(wanted["until"], math.inf))
     found = read(viewer.context.audit.root, before, newest_first=True)
     looked = await trio.to_thread.run_sync(lambda: [*islice(found, AUDITED)])
@@ -174,22 +173,21 @@ async def _audit_shown(viewer: Viewer) -> Holders:
     shown = [each for each in looked if asked.fits(each)]
     rest = shown[EVENTS_SHOWN:] or looked[AUDITED - 1 :]
     older = with_query("/audit", **{**wanted, "until": repr(rest[0].at + 1e-6)}) if rest else ""
-    rows = [
-        (each, each.record and [_HASH.sub(r"\1…", word) for word in words(each.record)])
-        for each in shown[:EVENTS_SHOWN]
-    ]
+    problem = audit_problem(viewer.context)
+    pager = part(
+        "audit-pager", "audit_pages", problem=problem, older=older, looked=len(looked), shown=len(shown)
+    )
     heard = (each.record.server for each in looked if each.record)
     return {
         "audit-filter": [_filter(viewer, "audit", wanted, heard, decisions=Decision)],
-        "audit": [
-            part(element_id("audit", each.place), "audit_row", entry=each, words=said) for each, said in rows
-        ],
-        "audit-pages": [
-            part(
-                "audit-pager", "audit_pages", problem=problem, older=older, looked=len(looked), shown=len(rows)
-            )
-        ],
+        "audit": [_audit_row(each) for each in shown[:EVENTS_SHOWN]],
+        "audit-pages": [pager],
     }
+
+
+def _audit_row(entry: Entry) -> Fragment:
+    said = entry.record and [_HASH.sub(r"\1…", word) for word in words(entry.record)]
+    return part(element_id("audit", entry.place), "audit_row", entry=entry, words=said)
 
 
 AUDIT_PAGE = ConsolePage(path="/audit", title="Audit", template="audit.html", fragments=_audit_shown)
