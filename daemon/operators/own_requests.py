@@ -117,6 +117,8 @@ async def serve(
         recorded["rule"] = ruled(view_of(context, given.profile)[1].profile, entry.all_tools.get(name))
         recorded["by"] = await _permit(context, given, kind, named, members[-1])
         check(entry)
+        if refuses := context.audit.refuses:
+            raise AuditUnavailable(refuses)
     except CallError as error:
         rule = recorded["rule"]
         by_rule = isinstance(error, ToolDisabled | PermissionDenied) and not rule.endswith(": allow")
@@ -237,8 +239,6 @@ async def _ended(context: OperatorContext, upstream: Upstream, own: OwnCall, wha
 
 
 async def _asked(context: OperatorContext, upstream: Upstream, own: OwnCall, what: str) -> bytes:
-    if refuses := context.audit.refuses:
-        raise AuditUnavailable(refuses)
     outcome = _Outcome(context.redact.of(upstream.of), context.operator, reports=own.wants_progress)
     call = OperatorCall(sent=own, tool=what, upstream=upstream, started=trio.current_time(), lose=outcome.lost)
     context.own_calls[call] = None

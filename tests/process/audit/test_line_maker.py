@@ -15,7 +15,7 @@ from daemon.audit import audit_log
 from daemon.audit.audit_files import files
 from daemon.audit.audit_log import IDLE_SECONDS, MANY, Audit, LineMaker
 from daemon.audit.inspection import verify
-from daemon.audit.record import CallMembers, ChainHead, chained
+from daemon.audit.record import CallMembers, chained
 from daemon.config.tuning import AuditKeys
 from daemon.processes import marks
 from daemon.processes.children import start_helper
@@ -112,12 +112,7 @@ def test_the_process_ends_with_the_daemon(maker: LineMaker, pids: Callable[[], f
 async def test_a_chain_of_many_calls_is_intact_and_its_process_ends_when_idle_or_at_a_stop(
     last: bool, tmp_path: Path, pids: Callable[[], frozenset[int]]
 ) -> None:
-    heads: list[ChainHead] = []
-
-    async def keep(head: ChainHead) -> None:
-        heads.append(head)
-
-    audit = Audit(tmp_path, AuditKeys(), "host/1/a", keep, maker=LineMaker(start_helper))
+    audit = Audit(tmp_path, AuditKeys(), "host/1/a", maker=LineMaker(start_helper))
     await audit.open()
     await trio.to_thread.run_sync(eventually, lambda: has_started(audit._maker))
     for number in range(3 * MANY + 100):
@@ -131,7 +126,8 @@ async def test_a_chain_of_many_calls_is_intact_and_its_process_ends_when_idle_or
         assert not pids()
     await audit.finish()
     assert not pids()
-    ((chain,), _others) = verify(tmp_path, heads)
+    assert audit._kept is not None
+    ((chain,), _others) = verify(tmp_path, [audit._kept])
     assert (chain.faults, chain.last, chain.vouched) == ([], 3 * MANY + 102, 3 * MANY + 102)
     read = [msgspec.json.decode(line) for each in files(tmp_path) for line in each.read_bytes().splitlines()]
     calls = range(3 * MANY + 100)

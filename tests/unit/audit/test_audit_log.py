@@ -57,10 +57,6 @@ async def opened(root: Path, **keys: Any) -> Audited:
     return found
 
 
-async def round_of(found: Audited) -> bool:
-    return await found.audit._round()
-
-
 @contextmanager
 def disk(monkeypatch: pytest.MonkeyPatch, answer: Any) -> Iterator[None]:
     with monkeypatch.context() as changed:
@@ -77,7 +73,7 @@ async def test_a_life_begins_and_ends_with_a_record_and_copies_the_head(tmp_path
     found.note(300)
     await found.audit.finish()
     found.note()  # the files are closed
-    assert await round_of(found)
+    assert await found.audit._round()
     assert found.decisions() == ["began", *["sent"] * 300, "ended"]
     assert found.records()[0]["details"] == {"chain": found.heads[0].chain, "version": "1.0"}
     assert found.heads[-1].seq == 302
@@ -87,14 +83,14 @@ async def test_the_head_is_copied_once_a_minute_if_there_is_news(tmp_path: Path,
     found = await opened(tmp_path)
     assert found.heads == []
     assert found.audit._next_look() == 0
-    assert await round_of(found)
+    assert await found.audit._round()
     assert [each.seq for each in found.heads] == [1]
     found.note()
-    assert await round_of(found)
+    assert await found.audit._round()
     assert found.audit._next_look() == pytest.approx(SYNC_SECONDS)
     for _minute in range(3):
         mock_clock.jump(HEAD_SECONDS)
-        assert await round_of(found)
+        assert await found.audit._round()
     assert [each.seq for each in found.heads] == [1, 2]
     assert found.audit._next_look() == inf
 
@@ -120,11 +116,11 @@ async def test_a_full_disk_is_tried_again_at_no_loss(tmp_path: Path, monkeypatch
     found = await opened(tmp_path)
     with disk(monkeypatch, refuse):
         found.note(3)
-        assert not await round_of(found)
+        assert not await found.audit._round()
         assert found.audit.problem == "No space left on device"
         assert not found.audit.refuses  # calls go on by default
     found.note()
-    assert await round_of(found)
+    assert await found.audit._round()
     assert (found.audit.problem, found.audit.lost) == ("", 0)
     assert found.decisions() == ["began", *["sent"] * 4]
 
@@ -133,7 +129,7 @@ async def test_what_is_lost_is_counted_in_a_record(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(audit_log, "WAITING", 10)
     found = await opened(tmp_path)
     found.note(15)
-    assert await round_of(found)
+    assert await found.audit._round()
     assert found.decisions() == ["began", *["sent"] * 10, "lost"]
     assert found.records()[-1]["details"] == {"count": 5, "because": "the disk was too slow"}
     assert found.audit.lost == 5
@@ -143,7 +139,7 @@ async def test_a_fault_of_one_record_costs_that_record(tmp_path: Path) -> None:
     found = await opened(tmp_path)
     found.audit.note(lambda: 1 / 0)
     found.note()
-    assert await round_of(found)
+    assert await found.audit._round()
     assert found.decisions() == ["began", "lost", "sent"]
     assert found.records()[1]["details"]["because"] == "internal error: ZeroDivisionError"
 
@@ -153,7 +149,7 @@ async def test_fail_closed_refuses_with_the_disk(tmp_path: Path, monkeypatch: py
     with disk(monkeypatch, refuse):
         await found.audit.open()
         assert found.audit.refuses == "No space left on device"
-    assert await round_of(found)
+    assert await found.audit._round()
     assert not found.audit.refuses
 
 
@@ -164,7 +160,7 @@ async def test_fail_closed_refuses_once_the_disk_has_not_answered_for_a_while(
     answers = threading.Event()
     with disk(monkeypatch, lambda *_args: answers.wait(30)):
         found.note()
-        nursery.start_soon(round_of, found)
+        nursery.start_soon(found.audit._round)
         await wait_all_tasks_blocked()
         assert not found.audit.refuses
         mock_clock.jump(STALLED_SECONDS + 1)
@@ -178,7 +174,7 @@ async def test_a_reload_switches_it_off_and_on(tmp_path: Path, enabled: bool) ->
     for each in (not enabled, enabled):
         found.audit.configure(AuditKeys(enabled=each))
         found.note()
-        await round_of(found)
+        await found.audit._round()
     expected = ["began", "ended", "began", "sent"] if enabled else ["began", "sent", "ended"]
     assert found.decisions() == expected
 
@@ -224,7 +220,7 @@ async def test_what_cannot_be_deleted_is_recorded_once(tmp_path: Path, monkeypat
     monkeypatch.setattr(Path, "unlink", lambda _path, *, missing_ok: refuse(missing_ok))
     found = await opened(tmp_path)
     assert found.audit.problem == "No space left on device"
-    assert await round_of(found)
+    assert await found.audit._round()
     assert found.decisions() == ["sent", "sent", "began", "expired"]
 
 
@@ -233,5 +229,5 @@ async def test_fail_closed_refuses_before_a_loss(tmp_path: Path, monkeypatch: py
     found = await opened(tmp_path, fail=AuditFailure.CLOSED)
     found.note(6)
     assert found.audit.refuses == "the disk is too slow"
-    assert await round_of(found)
+    assert await found.audit._round()
     assert (found.audit.refuses, found.audit.lost) == ("", 0)

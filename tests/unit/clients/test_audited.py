@@ -13,7 +13,7 @@ from daemon.audit.audit_log import Audit
 from daemon.clients.calls import LARGE, MAX_ARGUMENTS
 from daemon.clients.client import Principal
 from daemon.clients.dispatch import Dispatch, plain_call
-from daemon.config.tuning import AuditKeys
+from daemon.config.tuning import AuditFailure, AuditKeys
 from daemon.errors import UpstreamLost, UpstreamUnavailable
 from daemon.tracing.tracer import Tracer
 from tests.fakes_upstream import Client, Guest, Stage, error_of
@@ -97,6 +97,19 @@ async def test_a_refused_call_names_its_rule(tmp_path: Path, nursery: trio.Nurse
     assert (found["server"], found["rule"]) == ("alpha", "default: alpha/echo: deny")
 
 
+async def test_calls_are_refused_while_an_audit_that_fails_closed_cannot_be_written(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    stage = audited(tmp_path, fail=AuditFailure.CLOSED)
+    stage.context.audit.problem = "No space left on device"
+    client = await stage.client(nursery)
+    await client.call("alpha", "echo", {})
+    error = error_of(await client.get())
+    assert (error["code"], "(No space left on device)" in error["message"]) == ("AuditUnavailable", True)
+    (found,) = await records(stage)
+    assert (stage.alpha.sent, found["decision"], found["outcome"]) == ([], "refused", "AuditUnavailable")
+
+
 async def test_a_held_tool_is_recorded_under_its_own_name_and_hash(stage: Stage, nursery: trio.Nursery) -> None:
     audit, stage = stage.context.audit, Stage(trust="none", profiles={"default": {"surface": "full"}})
     msgspec.structs.force_setattr(stage.context, "audit", audit)
@@ -165,9 +178,8 @@ async def test_a_cut_shows_no_half_of_a_secret(tmp_path: Path, nursery: trio.Nur
     # Of four bytes each, so that a cut by bytes comes before the one by characters.
     args = {"text": "\U0001f600" * (MAX_ARGUMENTS // 2 - 6) + "correct-horse-battery-staple"}
     called = {"name": "call-category-tool", "arguments": {"category": "alpha", "name": "echo", "args": args}}
-    await client.send(
-        msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": called})
-    )
+    request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": called}
+    await client.send(msgspec.json.encode(request))
     stage.answer(await stage.alpha.wait_sent())
     await client.get()
     (found,) = await records(stage)

@@ -10,7 +10,7 @@ from trio.testing import wait_all_tasks_blocked
 from daemon.audit.audit_files import AuditQuery, read
 from daemon.audit.audit_log import Audit
 from daemon.config.parse import Plan
-from daemon.config.tuning import AuditKeys
+from daemon.config.tuning import AuditFailure, AuditKeys
 from tests.unit.operators.stage import OperatorStage
 
 
@@ -32,11 +32,15 @@ async def test_calls_that_are_left_or_not_sent(tmp_path: Path, nursery: trio.Nur
     await stage.alpha.wait_sent()
     stage.alpha.up = stage.alpha.can_wake = False
     await client.request("call", {"server": "alpha", "tool": "add"}, request_id=3)
+    audit.keys, audit.problem = AuditKeys(fail=AuditFailure.CLOSED), "No space left on device"
+    stage.alpha.up = True
+    await client.request("call", {"server": "alpha", "tool": "add"}, request_id=4)
     client.close()
     await stage.alpha.wait_cancelled()
     assert await records(audit) == [
         ("refused", "alpha", "missing", "UnknownTool"),
         ("refused", "alpha", "add", "UpstreamUnavailable"),
+        ("refused", "alpha", "add", "AuditUnavailable"),
         ("sent", "alpha", "echo", "cancelled"),
     ]
 
@@ -63,9 +67,7 @@ async def test_records_name_the_operators_process_and_the_server_of_a_reload(
     client = await OperatorStage().connect(nursery, pid=4711, audit=audit)
     await client.request("reload", {"server": "alpha", "change": "set"})
     await client.request("call", {"server": "alpha", "tool": "missing"}, request_id=2)
-    assert [each[:3] for each in await records(audit)] == [
-        ("command", "alpha", "reload"),
-        ("refused", "alpha", "missing"),
-    ]
+    told = [each[:3] for each in await records(audit)]
+    assert told == [("command", "alpha", "reload"), ("refused", "alpha", "missing")]
     found = [msgspec.json.decode(entry.line) for entry in read(audit.root, AuditQuery())]
     assert [each["pid"] for each in found] == [4711, 4711]
