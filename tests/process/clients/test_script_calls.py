@@ -11,6 +11,7 @@ import trio
 
 from daemon.clients.client import Principal, local_user
 from daemon.clients.script_calls import MAX_INPUTS, Scripts
+from daemon.errors import Overloaded
 from daemon.protocol import SESSION_KEY
 from daemon.scripting.runner import ScriptOutcome
 from tests.fakes_upstream import Client, Stage, error_of, tool
@@ -105,6 +106,10 @@ async def test_a_tool_that_fails_raises_what_a_script_can_catch(stage: Stage, cl
     assert "no such file" in error["message"]
     assert "line 3" in error["message"]
     assert (error["printed"], error["calls"]) == ("so far\n", 1)
+    stage.alpha.refusal = Overloaded("Wait.", bound="calls at a server")
+    await run(client, caught.replace("error.text", "error.code"), 3)
+    assert value_of(await answer_to(client, 3)) == "Overloaded"
+    assert len({*stage.alpha.clients} - {0}) == 1, "a server counts the calls of scripts as their client's"
 
 
 @cases("call", "code")
