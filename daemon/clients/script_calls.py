@@ -186,8 +186,11 @@ class _Script:
         self._dispatch.accept(call, None)
 
     def _call_ended(self, call: ScriptCall) -> None:
-        self._report(call)
+        self._ended += 1
         self._taken += len(call.result)
+        if self._call.token is not None:
+            message = Raw(msgspec.json.encode(f"{call.label} has answered"))
+            self._call.progressed({"progress": Raw(b"%d" % self._ended), "message": message})
         error, refusal = "", call.refusal
         if isinstance(refusal, ToolChanged):
             error = f"{refusal.code}: {CHANGED.format(call.label)}"
@@ -198,11 +201,6 @@ class _Script:
         elif is_error(call.result, most := len(call.result)):
             error = f"{IS_ERROR}: {text_in(call.result, most)}"
         call.answer(error, NULL if error else json_in(call.result))
-
-    def _report(self, call: ScriptCall) -> None:
-        self._ended += 1
-        told = {"progress": self._ended, "message": f"{call.label} has answered"}
-        self._call.progressed({key: Raw(msgspec.json.encode(value)) for key, value in told.items()})
 
 
 def _owner(client: Client) -> str:
