@@ -36,7 +36,7 @@ class ServerStatus:
 
     @property
     def is_unsettled(self) -> bool:
-        """Whether a start comes without a request: the first, a queued, running or due one, or a restart."""
+        """Whether a start comes without a request: a first, queued, running or due start, or a restart."""
         is_due = self.state is ServerState.BACKOFF and self.next_retry_at is None
         return is_due or self.state in COMING or self.state is ServerState.STOPPED
 

@@ -60,8 +60,7 @@ class Script:
         self.subscriptions: dict[bytes, bytes] = {}
         """Open subscriptions of the 2026-07-28 protocol that were acknowledged: request line by id."""
         self.settings: dict[bytes, tuple[bytes, bytes]] = {}
-        """Requests that every daemon must get, as id and line. The key is the level or resource that they set.
-        """
+        """Requests that every daemon must get, as id and line; the key is the level or resource they set."""
         self.began: Beginning | None = None
         """When a daemon first sent bytes, and may have shown tools; None if no daemon ever did."""
         self._hello = hello
@@ -140,7 +139,7 @@ class Script:
         return b"".join(LIST_CHANGED % each for each in LISTS) + watched if self.initialized else b""
 
     def reopened(self, request_id: bytes, line: bytes | bytearray) -> bytes | None:
-        """The notifications for a subscription that a new daemon has acknowledged; None for a new one."""
+        """The notifications for a subscription that a new daemon has acknowledged; None if it is new."""
         if request_id not in self._reopened:
             return None
         self._reopened.discard(request_id)

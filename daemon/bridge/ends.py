@@ -54,7 +54,7 @@ class Starting:
 
     @property
     def trouble(self) -> str:
-        """The reason why there is no daemon: that of the last start that ended, or a start in progress."""
+        """The reason why there is no daemon: the last failed start's, or a start in progress."""
         return IN_PROGRESS if self.pipe is not None and not self._knows else self.reason
 
     def lost(self) -> None:

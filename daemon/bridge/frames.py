@@ -96,7 +96,7 @@ def uri(line: bytes) -> bytes | None:
 
 
 def only_answers(lines: bytes) -> bool:
-    """Whether each of these whole lines of a daemon begins as its answers do."""
+    """Whether all these whole lines of a daemon begin like answers."""
     return lines.startswith(ANSWER) and lines.count(b"\n") == lines.count(_NEXT_ANSWER) + 1
 
 

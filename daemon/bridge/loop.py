@@ -77,7 +77,7 @@ class Bridge:
         return conversation.trouble if asked or self._is_unwanted() else ""
 
     def _relay(self, link: _socket.socket) -> None:
-        """Pass on whole lines while nothing else comes or waits; every call takes this path.
+        """Pass on whole lines while no other bytes come or wait; every call takes this path.
 
         A line is examined after it is passed on. Events of poll that are not handled here are reported again.
         """

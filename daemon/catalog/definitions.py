@@ -123,7 +123,7 @@ def mean_the_same(one: Mapping[str, Definition], other: Mapping[str, Definition]
 def since_when(
     listed: Mapping[str, Definition], before: Mapping[str, Definition], since: Mapping[str, float], now: float
 ) -> Mapping[str, float]:
-    """When each definition got its present form, in epoch seconds: `now` for a new or changed one."""
+    """When each definition got its present form, in epoch seconds; `now` for a new or changed definition."""
     if listed is before:
         return since
     return {

@@ -231,7 +231,7 @@ def fresh(
 
 
 def lasting_trouble(entry: ServerEntry, status: facts.ServerStatus) -> Reason:
-    """The trouble after a new status; the same words for the same failure, so that clients' caches hold."""
+    """The trouble after a new status, in equal words for an equal failure: clients' caches then stay valid."""
     before, why = entry.trouble, status.why
     one, other = before.remedy, why.remedy
     if one is None or other is None or before.cause is not why.cause or status.attempt < entry.status.attempt:

@@ -43,7 +43,7 @@ KEPT = 10_000
 """Cached digests: as many as one list has definitions."""
 
 DIGITS = 12
-"""Hexadecimal digits of a part's digest, which only tells what changed; a form's digest has 64."""
+"""Hexadecimal digits of a part's digest, which only identifies the changed part; a form's digest has 64."""
 
 _TABLE: Any = tomllib.loads((files("daemon.catalog") / "forms.toml").read_text(encoding="utf-8"))
 
@@ -338,7 +338,7 @@ class Comparing:
         )
 
     def drops_a_member(self, old: Any, new: Any) -> bool:
-        """Whether a map of schemas, all of which must hold, lacks one, or has a new or a wider one."""
+        """Whether a map of schemas, all of which must hold, lacks a schema, or has a new or wider one."""
         return self.has_wider_members(old, new) or not old.keys() <= new.keys()
 
     def drops_a_condition(self, old: Any, new: Any) -> bool:

@@ -32,7 +32,7 @@ MCPD = "mcpd://"
 SCHEME = pattern(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 _KEPT = pattern(r"(?:ui|skill)://", re.IGNORECASE)
-"""Schemes that tell clients what a URI is for (SEP-1865, SEP-2640); mcpd writes `ui://mcpd+SERVER/…`."""
+"""Schemes that tell clients the purpose of a URI (SEP-1865, SEP-2640); mcpd writes `ui://mcpd+SERVER/…`."""
 
 _OURS = pattern(r"mcpd://|(?:ui|skill)://mcpd\+", re.IGNORECASE)
 
@@ -472,7 +472,7 @@ def skill_uri(server: str, own: str) -> str:
 
 
 def skill_with(uri: str, skills: Iterable[str]) -> str:
-    """The innermost of a server's skills that has a URI in its directory; the URI itself without one."""
+    """The innermost of a server's skills that has a URI in its directory; without a skill, the URI itself."""
     return max(
         (each for each in skills if f"{uri}/".startswith(each.removesuffix("SKILL.md"))), key=len, default=uri
     )

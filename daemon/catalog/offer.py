@@ -257,7 +257,7 @@ def _narrowed(catalog: Catalog, servers: tuple[str, ...], before: Catalog) -> Ca
 
 
 def _own_names(entry: ServerEntry, named_as: Kind) -> Collection[str]:
-    """A server's names of the kinds that share a table, switched off and earlier ones included."""
+    """A server's names of the kinds that share a table, including switched off and earlier names."""
     known = [entry.list_of(kind) for kind in SHARING_NAMES[named_as]]
     return dict.fromkeys(name for each in known for name in (*each.all, *each.renamed))
 

@@ -51,7 +51,7 @@ def _linked(catalog: Catalog, offer: Offer, uri: str, linked: Mapping[str, str])
 
 
 def _listed(catalog: Catalog, offer: Offer, uri: str) -> ToolKey | None:
-    """The server that lists a URI; of several, the one that the name belongs to."""
+    """The server that lists a URI; of several, the owner of the name."""
     lists = [catalog.lists[kind] for kind in (Kind.RESOURCE, Kind.SKILL)]
     owner = catalog.names_of(Kind.RESOURCE).owners.get(uri)
     found = [

@@ -199,7 +199,7 @@ def _with_approvals(catalog: Catalog, approvals: Iterable[Approval], now: float)
 
 
 def _gated(catalog: Catalog, now: float) -> Catalog:
-    """Judge the lists of servers whose gates have changed again, and record what first lists approve."""
+    """Judge again the lists of servers whose gates have changed, and record the approvals of first lists."""
     servers, approvals = dict(catalog.servers), catalog.approvals
     for name, entry in catalog.servers.items():
         gate = gate_of(catalog.config.mcp_servers[name], catalog.config, approvals)

@@ -105,7 +105,7 @@ def joined(known: Known, approvals: Iterable[Approval]) -> Known:
 def judged(
     gate: Gate, kind: Kind, listed: Mapping[str, Definition], at: float
 ) -> tuple[Mapping[str, HeldDefinition], Gate]:
-    """The definitions of a list that are held, and the gate with what a first list or the lock approves."""
+    """The held definitions of a list, and the gate with the approvals of a first list or the lock."""
     if gate.is_open or kind not in MEMBERS:
         return {}, gate
     if gate.is_barred or gate.known is None:

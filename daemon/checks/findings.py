@@ -43,7 +43,7 @@ class Scene:
     """Translated and ignored keys."""
     running: Running | None = None
     silence: str = ""
-    """Why no daemon answers; empty if nothing shows that there is one."""
+    """Why no daemon answers; empty without a sign of a daemon."""
     front: Path
     control: Path
     place: StateUrl

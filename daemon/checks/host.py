@@ -84,7 +84,7 @@ def limits(scene: Scene) -> Iterator[Finding]:
 
 
 def sandboxes(scene: Scene) -> Iterator[Finding]:
-    """Findings on sandboxes; if none can be made, that is a fault only if a server asks for one."""
+    """Findings on sandboxes; impossible sandboxes are a fault only if a server asks for one."""
     problem = launch.trial(scene.inherited)
     if problem is None:
         yield found("sandboxes-work")

@@ -214,7 +214,7 @@ def own_directory(options: argparse.Namespace, name: str) -> Path:
 
 
 def _left(own: Path, entry: Any) -> Iterator[str]:
-    """Delete the caches that a stopped server had for itself; tells what was deleted, and what stays."""
+    """Delete the private caches of a stopped server; reports the deleted files and those that stay."""
     words = map(str, (entry.get("command"), *entry.get("args", ())) if isinstance(entry, dict) else ())
     if (caches := own / "caches").is_dir():  # it ran in a sandbox
         yield f"deleted its own caches, {short_size(bundles.delete(caches))}: {caches}"

@@ -110,7 +110,7 @@ class CommandLine(NamedTuple):
 
     name: str
     place: str
-    """Gets the options and returns the exit status; may raise what `control.guarded` reports."""
+    """Gets the options and returns the exit status; may raise errors that `control.guarded` reports."""
     arguments: str
     """The arguments besides `--socket`, as `add_arguments` reads them."""
     synopsis: str = ""
@@ -170,7 +170,7 @@ def check_flags(options: argparse.Namespace, actions_of: Mapping[str, tuple[str,
 
 
 def _end_as_by_ctrl_c() -> None:
-    """Make SIGTERM and SIGHUP raise KeyboardInterrupt, so that the command undoes what it tried."""
+    """Make SIGTERM and SIGHUP raise KeyboardInterrupt, so that the command undoes its trial."""
     with suppress(ValueError):  # not in the main thread
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is signal.SIG_DFL:

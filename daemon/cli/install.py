@@ -240,7 +240,7 @@ def install(options: argparse.Namespace) -> int:
 
 
 def own_socket(options: argparse.Namespace) -> str | None:
-    """The socket to name in clients' files; None for the usual one, which clients find by themselves."""
+    """The socket to name in clients' files; None for the usual socket, which clients find by themselves."""
     usual = client_socket({**os.environ, "MCPD_SOCKET": ""})
     front = options.socket or os.environ.get("MCPD_SOCKET")
     return str(Path(front).absolute()) if front and Path(front).absolute() != usual else None

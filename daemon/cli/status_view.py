@@ -197,7 +197,7 @@ def _daemon(daemon: reports.DaemonReport) -> Iterator[RenderableType]:
 
 
 def _shown(daemon: reports.DaemonReport) -> str:
-    """The tokens of the default profile, compared with those of all tools."""
+    """The tokens of the default profile, compared with the tokens of all tools."""
     shown, saved = bytes_in_words(daemon["surfaceBytes"]), daemon["estimatedTokensSaved"]
     offered = daemon["offeredBytes"]
     tools = f"{counted(daemon['offeredTools'], 'tool')} of {bytes_in_words(offered)}"

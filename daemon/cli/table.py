@@ -37,7 +37,7 @@ CALL_SECONDS = 660.0
 """Seconds for a result: longer than the daemon waits for a call (`timeouts.callMax`, 600 s)."""
 
 SERVE_SECONDS = 30.0
-"""Seconds for a daemon to start serving: it takes one, or ten on a busy machine."""
+"""Seconds for a daemon to start serving: usually a second, ten on a busy machine."""
 
 STOP_SECONDS = 20.0
 """Seconds for the daemon to stop: 5 for all servers, and `listen.http.drain` for clients over HTTP."""

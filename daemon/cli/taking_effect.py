@@ -108,7 +108,7 @@ def without_sandbox(problem: CannotStart) -> str:
 
 
 def edited_file(options: argparse.Namespace) -> Path:
-    """The configuration to change: that of `--config`, of the daemon behind `--socket`, or the usual one."""
+    """The configuration to change: from `--config`, of the daemon behind `--socket`, or the usual file."""
     named = options.config or os.environ.get("MCPD_CONFIG")
     sockets = (options.control, options.socket, *map(os.environ.get, ("MCPD_CONTROL", "MCPD_SOCKET")))
     if not named and any(sockets):

@@ -29,7 +29,7 @@ from daemon.surfaces.surface import Forward, Loading, Surface, View
 from daemon.wire.envelope import Buffer
 
 MAX_LINKS = 1000
-"""Links kept for one session, the newest ones: a model reads what it has just seen."""
+"""Links kept for one session, the newest ones: a model reads resources that it has just seen."""
 
 MAX_OWNERS = 64
 """Principals without sessions whose links are kept, the latest ones: about one for each token."""

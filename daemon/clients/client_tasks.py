@@ -32,7 +32,7 @@ MAX_TASKS = 10_000
 """Tasks of all sessions, some 10 MB."""
 
 MAX_TASK_BYTES = 8 * 1024
-"""Bytes of a task's state that are kept or sent; a longer state is cut to what MCP requires."""
+"""Bytes of a task's state that are kept or sent; a longer state keeps only the members that MCP requires."""
 
 LONGEST_SECONDS = 24 * 3600.0
 """Seconds after which mcpd forgets any task, even one that its server keeps without end (`ttl`: null)."""

@@ -413,7 +413,7 @@ class ConnectedClients:
         self._wishes.pop(server, None)
 
     def refresh_wishes(self, server: str) -> None:
-        """Recompute what all clients want at a server."""
+        """Recompute the wishes of all clients at a server."""
         watch = self._wishes.get(server)
         if watch is None:
             return

@@ -205,7 +205,7 @@ class ClientConnection:
         self.waiting_lists = 0
         self.nursery: trio.Nursery | None = None
         self.level = "INFO" if principal.keeps else "DEBUG"
-        """Log level of the connection's beginning and end: without sessions, each request may open one."""
+        """Log level for the connection's beginning and end: without sessions, each request may connect."""
         self.client = Client(
             context.catalog.value.config,
             context.surfaces,

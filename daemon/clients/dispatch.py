@@ -403,7 +403,7 @@ class Dispatch:
             await self._lists.wait_listed(announced)
 
     def _needs_list(self, call: ClientCall, upstream: Upstream) -> bool:
-        """Whether a call needs the server's list: to know what the client saw, or what waits for approval."""
+        """Whether a call needs the server's list: to know the tools that the client saw, or held ones."""
         entry = self._context.catalog.value.servers.get(upstream.of)
         return call.request.session.selection.on_demand or (entry is not None and not entry.gate.is_open)
 

@@ -197,7 +197,7 @@ class Savings:
     _margins: dict[str | None, int] = attrs.field(factory=dict, init=False)
 
     def listed(self, surface: str, key: str | None, *, sent: int, full: int) -> None:
-        """Record a list: `sent` are the bytes of its tools, `full` those of all tools."""
+        """Record a list: `sent` are the bytes of its tools, `full` the bytes of all tools."""
         before = self._margins.get(key, 0)
         keep_latest(self._margins, key, full - sent, MAX_LISTS)
         self._count(surface, full - sent - before)

@@ -215,7 +215,7 @@ class Scripts:
     def __init__(self) -> None:
         self._process = ScriptProcess()
         self.interpreter, self.staying = Interpreter(self._process), Interpreter(self._process)
-        """Two interpreters: a script that calls a script tool must not wait for the place that it holds."""
+        """Two interpreters: a script that calls a script tool must not wait for its own place."""
         self._nursery: trio.Nursery | None = None
 
     async def run(self) -> None:

@@ -62,7 +62,7 @@ MAX_GRANTS = 1024
 """Grants of one session, the newest: as many as one pattern of an operator may give."""
 
 MAX_LEFT_GRANTS = 256
-"""Unconnected sessions whose grants are kept: those that clients left last."""
+"""Unconnected sessions whose grants are kept: the most recently left ones."""
 
 GRACE = 600.0
 """Seconds that grants survive a session's last connection: as long as a user has to answer."""
@@ -106,7 +106,7 @@ class Grants:
         return "" if grant is None else grant.by
 
     def revoke(self, keys: Collection[ToolKey]) -> list[ToolKey]:
-        """Revoke the grants of these tools, and return the tools that had one."""
+        """Revoke the grants of these tools, and return the tools that had a grant."""
         return [key for key in keys if self._grants.pop(key, None) is not None]
 
     def current(self, now: float) -> Mapping[ToolKey, Grant]:

@@ -459,7 +459,7 @@ class Advice:
     """Whether the words belong in a shell's script: the program does not get words after the script."""
 
     def written(self, name: str) -> str:
-        """Say what mcpd wrote into a new entry, why, and how to undo it."""
+        """Describe a key that mcpd wrote into a new entry: the reason, and the command that undoes it."""
         match self.value:
             case Share() as share:
                 setting, undo = f'"share": "{share}"', f"set {name} share=all"

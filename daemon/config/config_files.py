@@ -29,7 +29,7 @@ SCRIPT_SERVER = "script"
 _ABOUT = "The user's own scripts."
 
 MAX_CODE = 64 * 1024
-"""Most bytes of one script; a long script has a tenth of them."""
+"""Most bytes of one script: ten times a long one."""
 
 _TYPES = {"int": "integer", "float": "number", "str": "string", "bool": "boolean", "None": "null"}
 _KNOWN = "int, float, str, bool, None, list[T], dict[str, T], Literal['a', 1] or T | None"

@@ -202,7 +202,7 @@ class Instance:
     """The instance's name in logs, metrics and `mcpd status`: `playwright#12`, `filesystem@~/src/app`."""
     workspace: str | None = None
     capabilities: Mapping[str, object] | None = attrs.field(default=None, repr=False)
-    """The client's capabilities, for the server's handshake; None means those that mcpd supports."""
+    """The client's capabilities, for the server's handshake; None means all supported ones."""
     session: str = ""
     """Identifies its session in all daemons' lives; empty if the instance is of a workspace."""
 

@@ -369,4 +369,4 @@ _LOOK_UPS: Mapping[str, Callable[[str, Sources], str]] = {
 
 
 _KEPT_APART = frozenset({"file", "credential"})
-"""Kinds of references whose sources hold nothing but secrets."""
+"""Kinds of references whose sources hold only secrets."""

@@ -65,7 +65,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def plan(old: Config, new: Config) -> Plan:
-    """Compare the present configuration with a new one."""
+    """Compare the present and a new configuration."""
     fates, problem = dict[str, list[str]](), new.lock.problem if new.lock is not None else ""
     for name, server in new.mcp_servers.items():
         fates.setdefault(_what_became(old.mcp_servers.get(name), server), []).append(name)

@@ -414,7 +414,7 @@ UNMISTAKABLE = 12
 
 
 MAX_TOKENS = 12
-"""Tokens of one server's logins that stay hidden: those of the latest four renewals, at least some minutes."""
+"""Tokens of one server's logins that stay hidden: from the latest four renewals, at least some minutes."""
 
 RUNS, MAX_OF_RUN = 4, 200
 """Latest runs of a server whose secrets stay hidden, and secrets of one run; log lines are searched for all."""
@@ -442,7 +442,7 @@ class Redactors:
         return known
 
     def text_of(self, server: str, text: str, most: int) -> str:
-        """Redact and shorten a text of a server, or with an empty name any text."""
+        """Redact and shorten a text of a server, or any text if the name is empty."""
         return self.of(server)(text, most) if server else self(text, most)
 
     def hide(self, values: Iterable[str]) -> None:

@@ -35,7 +35,7 @@ _GRID = f'<path class="grid" d="M0 0H{WIDTH}M0 {HEIGHT // 2}H{WIDTH}M0 {HEIGHT}H
 """Lines at the top, the middle and the bottom, at the labels."""
 
 ROWS = 60
-"""Rows of a chart's table of numbers. Of more moments, evenly chosen ones are left out, but never the last."""
+"""Rows of a chart's table of numbers. Of more moments, evenly spaced ones are left out, never the last."""
 
 _STEPS = (1.0, 2.0, 5.0, 10.0)
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))

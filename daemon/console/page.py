@@ -101,9 +101,9 @@ class Notice(msgspec.Struct, frozen=True):
     server: str = ""
     """The server that was changed, for the audit."""
     leads_to: str = ""
-    """The next page, below `/ui`; if empty, that of the form."""
+    """The next page, below `/ui`; if empty, the form's page."""
     shown: str = ""
-    """The digest of what the text shows; the next step must repeat it to agree."""
+    """The digest of the shown content; the next step must repeat the digest to agree."""
 
 
 @attrs.frozen(kw_only=True)
@@ -131,7 +131,7 @@ class ConsoleAction(msgspec.Struct, frozen=True, kw_only=True):
     """Acts on the form's fields by an operators' command, and returns a sentence about the outcome. The viewer
     sees the text of the `McpdError` that it may raise."""
     keeps: bool = False
-    """Whether the page shows what was typed, until another form is sent or another page follows."""
+    """Whether the page shows the typed values until another form is sent or another page follows."""
 
 
 def command_action(

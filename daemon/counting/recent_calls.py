@@ -33,7 +33,7 @@ _MOST = 2**32 - 1
 """The largest number that is kept: 4 TiB in KiB."""
 
 _NEVER = 0
-"""The minute that stands for no measurement: the first one of 1970."""
+"""Stands for no measurement: the first minute of 1970."""
 
 
 class MinuteOfServer(NamedTuple):
@@ -142,7 +142,7 @@ Digest = tuple[int, list["RecentCall"]]
 
 
 GATHERED = 10_000
-"""Most calls that wait to be logged, more than end in one interval; older ones are dropped and counted."""
+"""Most calls that wait to be logged: more than one interval brings. Older ones are dropped and counted."""
 
 EVERY_SECONDS = 0.25
 """Most seconds from a call's end to its line in the log."""

@@ -55,7 +55,7 @@ T = TypeVar("T")
 
 
 class Watch(Generic[T]):
-    """A value whose changes tasks can wait for. A burst of changes wakes each waiter once, for the last one."""
+    """A value whose changes tasks can wait for. A burst of changes wakes each waiter once, with the last."""
 
     def __init__(self, value: T) -> None:
         self.value = value
@@ -83,7 +83,7 @@ class Watch(Generic[T]):
 
 
 async def any_changed(noted: Iterable[tuple[Watch[Any], object]]) -> None:
-    """Wait until one of the watches has another value than was noted of it."""
+    """Wait until a watch has a value other than the noted one."""
     async with trio.open_nursery() as nursery:
 
         async def wait(watch: Watch[Any], seen: object) -> None:
@@ -100,7 +100,7 @@ W = TypeVar("W")
 async def serve_wanted(
     watch: Watch[T], wanted: Callable[[T], W | None], serve: Callable[[W], Awaitable[object]]
 ) -> NoReturn:
-    """Run `serve` with what `wanted` makes of the value, unless None; restart it when that changes."""
+    """Run `serve` with the result of `wanted`, unless None; restart it when the result changes."""
     while True:
         now = wanted(watch.value)
         async with trio.open_nursery() as nursery:

@@ -26,7 +26,7 @@ _TIMES = (
     (HOUR, HOUR, "h", MINUTE, "m"),
     (MINUTE, MINUTE, "m", 1, "s"),
 )
-"""Rows of a least length in seconds, and the two units in which that length and longer ones are written."""
+"""Rows of a shortest length in seconds, and two units for this and longer lengths."""
 
 TWO_DIGITS = 10
 """The value from which a number needs no decimals."""

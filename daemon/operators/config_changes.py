@@ -111,7 +111,7 @@ def _typed(setting: Setting) -> str:
 
 
 class LazyParams(msgspec.Struct):
-    """A switch and its new position; without `on` nothing changes."""
+    """A switch and its new position; without `on` no switch changes."""
 
     on: bool | None = None
     profile: str | None = None

@@ -36,11 +36,11 @@ class ApproveParams(msgspec.Struct):
     names: tuple[str, ...] = ()
     """`SERVER`, `SERVER/TOOL`, `SERVER/prompt:NAME`, also `template:` and `skill:`; empty for everything."""
     approve: bool = False
-    """Whether to approve the current forms, except those that differ from what the operator was last shown."""
+    """Whether to approve the current forms, except forms that differ from those last shown to the operator."""
     forms: Mapping[str, str] = {}
     """The forms that the operator was shown (`schemaHash`), by `SERVER/NAME`; only these are approved."""
     shown: bool = False
-    """Whether to approve nothing that the operator has not been shown."""
+    """Whether to approve only definitions that the operator has been shown."""
     difference: bool = False
     """Whether the answer contains the whole differences of the first `SHOWN` waiting definitions."""
 

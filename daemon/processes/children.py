@@ -349,7 +349,7 @@ class Children:
                 self._none_starting.set()
 
     def _grace(self, seconds: float, share: float) -> float:
-        """A grace period, cut to a share of the time left, so that all of them end before `_stop_by`."""
+        """A grace period, cut to a share of the time left, so that all grace periods end before `_stop_by`."""
         if self._hurried:
             return 0.0
         if self._stop_by is None:

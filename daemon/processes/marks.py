@@ -48,7 +48,7 @@ _series: list[int] = []
 _counted = itertools.count()
 
 _sweeping: list[bool] = []
-"""Empty while strays are not swept; else whether the daemon may have other children (`sweep_strays`)."""
+"""Empty while strays are not swept; else whether it may have children of no server (`sweep_strays`)."""
 
 
 class Found(NamedTuple):

@@ -1,4 +1,4 @@
-"""The daemon's own process: its limits and attributes, those that children inherit, and unused memory."""
+"""The daemon's own process: limits and attributes, its own and the children's, and unused memory."""
 
 from __future__ import annotations
 

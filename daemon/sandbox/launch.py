@@ -114,7 +114,7 @@ class SandboxedStart:
     status: int | None = None
     """Bubblewrap reports here that the program runs, and its exit."""
     stub: Stub | None = None
-    """The maker of its network; None without one, and for a lesson."""
+    """The stub that makes the start's network; None without a network, and for a lesson."""
     lesson: Lesson | None = None
     channel: socket.socket | None = None
     """The socket on which a lesson's stub sends its sockets before it becomes the program."""

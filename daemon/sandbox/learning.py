@@ -19,7 +19,7 @@ from daemon.kit.wording import counted
 from daemon.sandbox.policy import Access, Policy, above, is_within, table
 
 SIBLINGS = 3
-"""From this many sibling directories on, their parent is opened instead; up to two are opened one by one."""
+"""From this number of sibling directories on, the entry opens their parent instead of each one."""
 
 MAX_NOTES = 20
 """Most notes of one kind: as many as a person reads."""

@@ -138,7 +138,7 @@ def resolve(server: Server, rules: SandboxRules, around: DaemonPlaces, path: str
 
 
 def contents_of(server: Server) -> str:
-    """Names a server's caches by its packages: an entry with others must not run what these have left."""
+    """Names a server's caches by its packages: an entry with other packages must not run files of these."""
     runs = started((server.command or "", *server.args))
     names = sorted(f"{each.source} {each.name}" for run in runs for each in packages_in(run))
     return hashlib.sha256(" ".join(names or [server.identity]).encode()).hexdigest()[:16]

@@ -1,6 +1,6 @@
 """Watches which files a tree of processes uses, without root: seccomp's user notification (seccomp_unotify(2)).
 
-Each watched call waits for `watch`, which reads the path from the caller's memory and refuses nothing.
+Each watched call waits for `watch`, which reads the path from the caller's memory and refuses no call.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class FileWatch:
         self._used(_whole(pid, path, holding), _use(look.use, given))
 
     def _used(self, path: str, use: Use) -> None:
-        """Note a path that exists or may be created; a path looked up in vain is not needed."""
+        """Note a path that exists or may be created; no other path is needed."""
         if path.startswith(_KERNEL) or "/__pycache__" in path:
             return
         real = os.path.realpath(path)

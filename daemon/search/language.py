@@ -152,7 +152,7 @@ OPPOSED = 0.3
 
 
 class ToolAction(IntEnum):
-    """An action of a tool, or one that a query asks for."""
+    """An action of a tool, or of a query."""
 
     NONE = 0
     READ = 1

@@ -102,7 +102,7 @@ class Recalling:
             self._send(Switched(off=off))
 
     def epochs(self, asked: Iterable[ServerRecord], given: Mapping[str, int]) -> None:
-        """Send the epochs that the store gave in place of those that another daemon had used."""
+        """Send the epochs that the store gave because another daemon had used the proposed ones."""
         for record in asked:
             if record.server in given:
                 self._send(attrs.evolve(record, epoch=given[record.server], lists={}, by_another=True))

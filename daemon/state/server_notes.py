@@ -167,7 +167,7 @@ class ServerNotes:
         self._last = None
 
     def missing(self, stored: Iterable[str]) -> bool:
-        """Whether a store with these servers lacks one that was stored, so that it is another store."""
+        """Whether a store with these servers lacks a stored server, and so is another store."""
         return not self._held.keys() <= set(stored)
 
     def lacks_words(self, catalog: Catalog) -> bool:
@@ -227,7 +227,7 @@ class ServerNotes:
         return self._last
 
     def was_written(self, difference: Difference, epochs: Mapping[str, int]) -> None:
-        """Note that a difference is stored; `epochs` are those that the store gave in place of others."""
+        """Note that a difference is stored; `epochs` are the epochs that the store changed."""
         batch = difference.batch
         for asked in batch.servers:
             record = attrs.evolve(asked, epoch=epochs.get(asked.server, asked.epoch))

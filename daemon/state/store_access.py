@@ -36,9 +36,9 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
     memory: Recollection
     switched: Switches
-    """The switches of the store, or those that count in their place (`TrustedSwitches`)."""
+    """The switches of the store, or the trusted ones in their place (`TrustedSwitches`)."""
     replaces: bool = False
-    """Whether the store replaces one that was set aside."""
+    """Whether the store replaces another one, which was set aside."""
 
 
 class TrustedSwitches:

@@ -155,7 +155,7 @@ class Sync:
         poll: StorePoll,
     ) -> None:
         self.start_over = False
-        """Whether the next store to be opened is one that has lost everything."""
+        """Whether the next opened store has lost everything."""
         self._access = access
         self._notes = notes
         self._recalling = recalling

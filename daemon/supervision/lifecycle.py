@@ -49,10 +49,10 @@ BY_SIGNAL = 128
 _OPEN = frozenset(
     {Cause.ENDED, Cause.EXITED, Cause.CONNECTION_LOST, Cause.HANDSHAKE_TIMEOUT, Cause.HANDSHAKE_REFUSED}
 )
-"""Causes that do not tell what went wrong inside the program."""
+"""Causes that do not explain the program's own failure."""
 
 _OPEN_SIGNALS = frozenset({"SIGABRT", "SIGTRAP"})
-"""Signals that do not tell what went wrong, either: a runtime that aborts has usually printed why."""
+"""Signals that do not explain the failure either: a runtime that aborts has usually printed the reason."""
 
 
 def needs_words(reason: Reason) -> bool:
@@ -350,7 +350,7 @@ class Lifecycle:
         self._serve(ServerState.DEGRADED, reason)
 
     def ending(self, reason: Reason) -> None:
-        """Report that only the clean-up remains, which nobody has to wait for."""
+        """Report that only the clean-up remains, for which nobody need wait."""
         if self.restarting or self.idle:
             return
         self._over = True

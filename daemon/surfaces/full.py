@@ -1,6 +1,6 @@
 """The `full` surface, which lists servers' own tools, and the surface of chosen servers.
 
-A server that is down lists nothing: the instructions and the tool `mcpd_status` name it, and what helps.
+A server that is down lists no tools: the instructions and the tool `mcpd_status` name it and the remedy.
 """
 
 from __future__ import annotations

@@ -302,7 +302,7 @@ class LoadSurface(Surface):
         )
 
     def awaits(self, view: View) -> tuple[str, ...]:
-        """The servers of preloaded tools; those of loaded tools have listed before."""
+        """The servers of preloaded tools; the servers of loaded tools have listed before."""
         return unlisted_of(view, [name for name in view.profile.preloaded if name != USUAL])
 
     def listed(self, view: View) -> Collection[Offered]:

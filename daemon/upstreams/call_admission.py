@@ -323,7 +323,7 @@ RETRY_LEAST = 0.1
 """Shortest hint to try again, in seconds; less would be useless."""
 
 RETRY_MOST = 60.0
-"""Longest hint, in seconds: the last calls say nothing about a later minute."""
+"""Longest hint, in seconds: the pace of the last calls predicts a minute at most."""
 
 RETRY_UNKNOWN = 1.0
 """The hint, in seconds, for a server whose pace is unknown because it never had a queue."""

@@ -61,7 +61,7 @@ class WatchedServer:
         """Resources followed on earlier connections, not yet on this one: they may have changed unnoticed."""
 
     async def keep(self, connection: UpstreamConnection, greeting: Greeting) -> None:
-        """Request what clients want, again after each change, until cancelled."""
+        """Request the clients' wishes, again after each change, until cancelled."""
         async with trio.open_nursery() as nursery:
             if greeting.logs:
                 nursery.start_soon(keep_level, connection, self._server, self._subscribers)

@@ -32,7 +32,7 @@ from daemon.upstreams.upstream_access import LastUse, UpstreamAccess
 
 
 class OwnLists:
-    """The lists of one instance: reported to the catalog as the server's, and kept here if they differ."""
+    """The lists of one instance: the catalog gets them as the server's; different lists are kept here."""
 
     def __init__(self, server: str, tell: Callable[[Fact], None], run: Callable[[], int]) -> None:
         """`run` returns the server's newest run; lists of that run count."""
@@ -192,7 +192,7 @@ BUSY_SECONDS = 5.0
 """Seconds until mcpd checks again a busy instance that is due to end."""
 
 UNUSED_LEAST = 1.0
-"""Seconds without use before an instance may make room: one that was just given to a call is about to start."""
+"""Seconds without use before an instance may make room: a call's new instance is about to start."""
 
 FIRST_LIST = "mcpd: "
 """The owner of an instance that only lists (`servers.keep_listing`): any client's instance may replace it."""

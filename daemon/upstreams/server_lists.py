@@ -123,7 +123,7 @@ def _without_secrets(raw: Raw, redact: Redactor) -> Raw:
 
 
 def unusable(kind: Kind, quarantined: Mapping[str, str]) -> Reason:
-    """Why nothing from a list is offered if all of it is faulty."""
+    """Why a list is not offered at all: all its definitions are faulty."""
     name, fault = next(iter(quarantined.items()))
     number = f"{len(quarantined)} {kind}{'s' if len(quarantined) > 1 else ''}"
     text = f"it lists {number}, but none can be used; {name}: {fault}"
@@ -131,7 +131,7 @@ def unusable(kind: Kind, quarantined: Mapping[str, str]) -> Reason:
 
 
 class Warnings:
-    """Logs the faults of one of a server's lists, each fault once while it lasts."""
+    """Logs the faults of a list, each fault once while it lasts."""
 
     def __init__(self, server: str, kind: Kind) -> None:
         self._log = logger.bind(server=server)
@@ -227,7 +227,7 @@ class ServerLists:
     ) -> None:
         """Keep all lists current until cancelled; started once the other lists are known or out of time.
 
-        `problem` is that of the first listing of tools; `report` gets each later problem, or `HEALTHY`.
+        `problem` is the first listing's, of tools; `report` gets each later problem, or `HEALTHY`.
         """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.tools.keep, problem, report)
@@ -270,7 +270,7 @@ class ListingStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The state of one list of a server that is up."""
 
     problem: Reason = HEALTHY
-    """Why the server offers nothing from the list, or outdated entries; `HEALTHY` without a problem."""
+    """Why the server offers no entries of the list, or outdated ones; `HEALTHY` without a problem."""
     attempt: int = 0
     """The number of faulty lists in a row."""
     next_at: float | None = None

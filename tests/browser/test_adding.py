@@ -220,7 +220,7 @@ def test_the_first_run_takes_over_what_clients_have(browser: Browser, *, script:
         if script:
             accessible(settled(page))
         expect(page.locator("#servers-available")).to_have_class("idle")
-        press(page, "Set all of this up, and change your clients' files", "stands in their place in Cursor")
+        press(page, "Set all of this up, and change your clients' files", "mcpd replaces them in Cursor")
         expect(page.locator("#first-run tbody tr")).to_contain_text("ready")
         expect(page.locator(".cards > li")).to_contain_text("ready")
         expect(page.get_by_role("heading", name="No server is configured yet")).to_have_count(0)

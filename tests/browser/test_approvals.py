@@ -45,7 +45,7 @@ def test_what_waits_is_counted_on_every_page_as_it_comes_and_goes(own: Here) -> 
         "Approve all",
         "Approved: git/git_log, git/git_push, notes/read, notes/send.",
     )
-    expect_words(page, "Nothing waits for approval.")
+    expect_words(page, "No definition waits for approval.")
     expect(badge).to_have_count(0)
     with own.daemon.client().hello(surface="full") as client:
         assert {"git_log", "git_push", "read", "send"} <= {*client.listed()}
@@ -67,7 +67,7 @@ def test_a_difference_is_opened_and_the_tool_approved_as_it_was_shown(own: Here)
     press(page, "Approve notes/read", "Changed since the page showed it, and still waits: notes/read.")
     expect(row(page, "description")).to_contain_text("Reads all secrets.")
     press(page, "Approve notes/read", "Approved: notes/read.")
-    expect_words(page, "Nothing of this waits for approval.")
+    expect_words(page, "None of these waits for approval.")
     page.goto(f"{own.address}/events")
     expect_words(page, "(console) approved read")
 

@@ -165,7 +165,7 @@ def test_a_page_follows_its_daemon_keeps_what_a_person_does_and_says_when_it_is_
         expect(row(page, "git")).to_contain_text("disabled", timeout=WAIT * 1000)
         assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Restart notes"
         assert opened.daemon.run("ui", "--end") == "ended 1 session of the console\n"
-        expect_words(page, "no longer kept up to date")
+        expect_words(page, "is no longer updated")
         page = settled(opened.signed_in())
         assert opened.daemon.stop() == 0
         expect_words(page, "does not answer")
@@ -216,7 +216,7 @@ def test_nothing_listens_before_somebody_asks(browser: Browser) -> None:
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("/calls", "No calls yet"),
+        ("/calls", "No call yet"),
         ("/sessions", "No client is connected."),
         ("/savings", "No list of tools was sent yet."),
         ("/servers?q=nonesuch", "No server matches this filter."),

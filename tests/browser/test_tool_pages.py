@@ -31,7 +31,7 @@ def test_a_tool_is_found_as_a_model_finds_it_and_described_and_shows_that_it_is_
     page.get_by_role("link", name="read", exact=True).click()
     expect(page.get_by_role("heading", level=1)).to_have_text("read")
     expect(page.get_by_role("button", name="Call read")).not_to_have_css("column-gap", "normal")
-    page.get_by_text("Write one of your own").click()
+    page.get_by_text("Write your own description").click()
     page.get_by_label("Description for models").fill("Ours & <i>theirs</i>.")
     press(page, "Write it into the configuration", "s/read has that description now")
     assert "Ours & <i>theirs</i>." in own.daemon.config.read_text(encoding="utf-8")

@@ -81,7 +81,7 @@ class Terminal:
 
 
 def forget_typed(stdin: TextIO) -> None:
-    """Drop what was typed before the question was shown."""
+    """Drop characters typed before the question was shown."""
     import termios  # noqa: PLC0415 - only with a terminal
 
     with suppress(termios.error):

@@ -85,7 +85,7 @@ def typed_faults(facts: DaemonFacts, fields: Mapping[str, str]) -> Sequence[Faul
 async def _add(viewer: Viewer, fields: Mapping[str, str]) -> Notice:
     """Run `mcpd add`; a server of a registry or bundle is shown first, and added when the form is sent `again`.
 
-    `again` is the digest of what was shown; nothing else is added.
+    `again` is the digest of the shown content; mcpd adds no other.
     """
     servers = {*viewer.context.catalog.servers}
     words, given, options = line_of(fields)

@@ -242,13 +242,13 @@
     source.addEventListener("over", () => {
       leave();
       address = null;
-      say("This page is no longer kept up to date: its session or what it shows has ended. Reload it.");
+      say("This page is no longer updated: its session or its subject has ended. Reload the page.");
     });
     source.onerror = () => {
       document.body.dataset.state = "lost";
       const gone = source && source.readyState === EventSource.CLOSED;
       say(gone ? "The daemon does not know this browser any longer. Run mcpd ui to open the console again."
-        : "The daemon does not answer; this page shows how it was. Trying again.");
+        : "The daemon does not answer; this page shows the last known state. Trying again.");
       if (gone) leave();
     };
   };

@@ -182,7 +182,7 @@ class Rewritten:
     """Servers that mcpd does not have."""
     back: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
-    """Servers that do not come back, because the file has others of these names."""
+    """Servers that do not come back, because the file has other servers of these names."""
     exact: bool = False
     """Whether the file gets back the bytes that it had before mcpd."""
 

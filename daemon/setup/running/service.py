@@ -184,7 +184,7 @@ _NOT_STARTED = re.compile(r"""["'\\\x00-\x1f\x7f]""")
 
 
 class ServiceRefused(McpdError):
-    """The service cannot be installed or removed; the text says why, and what mcpd can do without it."""
+    """The service cannot be installed or removed; the text has the reason, and the ways without a service."""
 
 
 @attrs.frozen(kw_only=True)

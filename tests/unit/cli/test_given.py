@@ -108,7 +108,7 @@ def test_a_file_of_variables_is_the_servers_with_its_secrets_apart(
 def test_keys_of_other_clients_are_told(config: Path, stdin: Stdin, capsys: Captured) -> None:
     stdin(json.dumps({"servers": {"time": {**TIME, "autoApprove": ["x"]}}}).encode())
     assert told(config, "add", "-") == 0
-    assert "$.servers.time.autoApprove: mcpd asks nobody before a call" in capsys.readouterr().err
+    assert "$.servers.time.autoApprove: mcpd asks users only where a rule says so" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

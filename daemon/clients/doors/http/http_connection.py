@@ -141,7 +141,7 @@ class HttpExchange(msgspec.Struct, eq=False):
 KNOWN_HEADS = 256  # cached heads of responses: most answers share a few lengths
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-"""Tells a client to send the body that it holds back (RFC 9110, 10.1.1)."""
+"""Tells a waiting client to send its body (RFC 9110, 10.1.1)."""
 
 _UNSAFE = re.compile(r"[\r\n\0]")  # characters that would end a header, and let its value be another one
 

@@ -42,7 +42,7 @@ _CHUNKED = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
 """A head that makes llhttp expect chunks."""
 
 _NO_METHOD = frozenset(bytes((each,)) for each in range(ord("!")))
-"""First bytes that begin no request: those of TLS, and of an empty line."""
+"""First bytes that begin no request: a TLS record's, and an empty line's."""
 
 _LINE = re.compile(rb"([^ ]+) ([^ ]+) HTTP/(\d\.\d)")  # A request line, whose characters llhttp checks
 

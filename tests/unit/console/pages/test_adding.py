@@ -232,7 +232,7 @@ async def test_what_was_set_up_is_listed_and_can_be_undone_once(monkeypatch: pyt
     assert told == Notice("", leads_to="/servers?new=1")
     page = await drawn(SERVERS, viewer_of(context, query="new=1"))
     assert "/ui/servers/alpha" in page.links
-    assert "stands in their place in Cursor: restart it" in page.text.replace("\n", " ")
+    assert "mcpd replaces them in Cursor: restart it" in page.text.replace("\n", " ")
     assert "Zed could not be changed" in page.text
     assert "not there any more" in page.text
     assert "set-up" not in (await drawn(SERVERS, viewer_of(context))).html

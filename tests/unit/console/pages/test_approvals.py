@@ -111,7 +111,7 @@ async def test_the_difference_is_shown_by_member_and_argument_or_all_of_what_is_
     assert "Says it.Says it loudly." in "".join(page.text.split("\n")).replace("  ", "")
     assert "Approve alpha/echo" in buttons(page)
     page = await drawn(APPROVALS_PAGE, viewer_of(operator_context(stage), query="server=beta&name=push"))
-    assert "All of it is new." in page.text
+    assert "Every part is new." in page.text
     assert "Says it." in page.text
 
 
@@ -124,7 +124,7 @@ async def test_a_lock_that_has_only_the_digest_of_a_form_is_told_apart_from_a_ne
     stage.learn(Configured(config=attrs.evolve(catalog.config, lock=lock), now=1.0))
     page = await drawn(APPROVALS_PAGE, viewer_of(operator_context(stage), query="name=push"))
     assert "it changed: description, inputSchema" in page.text
-    assert "mcpd does not have the approved form: this is all of the new one." in page.text
+    assert "mcpd does not have the approved form: this is the whole new form." in page.text
 
 
 async def test_a_text_that_is_too_long_says_so() -> None:
@@ -133,7 +133,7 @@ async def test_a_text_that_is_too_long_says_so() -> None:
         await drawn(APPROVALS_PAGE, viewer_of(context, query=f"name={name}")) for name in ("echo", "add")
     ]
     assert ("x" * LONGEST in cut.text, "x" * (LONGEST + 1) in cut.text) == (True, False)
-    assert ("It is longer" in cut.text, "It is longer" in whole.text) == (True, False)
+    assert ("Cut here" in cut.text, "Cut here" in whole.text) == (True, False)
 
 
 async def test_prompts_and_templates_wait_there_too() -> None:

@@ -116,9 +116,9 @@ async def test_what_a_server_does_not_say_is_not_put_into_its_mouth() -> None:
     stage.stage.lists("alpha", *hinted, "echo")
     silent = await drawn(TOOL_PAGE, viewer_of(stage.context(), server="alpha", tool="echo"))
     assert "Its server does not say. Clients assume that it may destroy something" in silent.text
-    assert "As its server says" not in silent.text
+    assert "Its server says that it" not in silent.text
     said = await drawn(TOOL_PAGE, viewer_of(stage.context(), server="alpha", tool="reads"))
-    assert "As its server says, itonly reads" in said.text
+    assert "Its server says that itonly reads" in said.text
     for tool, destroys in (("echo", True), ("reads", False), ("adds", False)):
         values = await values_of(TOOL_PAGE, viewer_of(stage.context(), server="alpha", tool=tool))
         assert values["tool-call"]["destructive"] is destroys

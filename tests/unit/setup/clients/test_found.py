@@ -57,7 +57,7 @@ def test_what_cannot_be_taken_is_named(tmp_path: Path) -> None:
     left = {each.origin.name: each.why for name in clients for each in found_of(name, tmp_path).left}
     assert left == {
         "developer": "is part of Goose itself, not an MCP server",
-        "mcp-server-github": "is started by an extension of Zed's, which alone knows how",
+        "mcp-server-github": "is started by an extension of Zed, and only that extension knows the command",
         "anthropic/memory-mcp": "is a block of Continue's hub, which keeps its command",
     }
 
