@@ -337,7 +337,13 @@ async def test_connections_take_turns_request_by_request() -> None:
     assert 6 <= served[second : second + 20].count("/1") <= 14
 
 
-async def test_a_body_of_many_parts_takes_many_turns() -> None:
+@pytest.mark.parametrize(("events", "seconds"), [(http_connection.EVENTS_PER_TURN, BOUND), (1_000_000, 0.0)])
+async def test_a_body_of_many_parts_takes_many_turns(
+    events: int, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Each bound ends turns without the other.
+    monkeypatch.setattr(http_connection, "EVENTS_PER_TURN", events)
+    monkeypatch.setattr(http_connection, "GUESTS_SECONDS", seconds)
     served: list[str] = []
 
     def serve(exchange: HttpExchange) -> None:
