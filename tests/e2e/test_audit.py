@@ -32,9 +32,8 @@ def test_a_call_is_found_and_an_edit_or_a_cut_end_is_too() -> None:
             assert (record["decision"], record["outcome"], len(record["argumentsSha256"])) == ("sent", "ok", 64)
             assert record["principal"] == f"uid {os.getuid()} (terminal)"
         assert "git/echo" in daemon.run("audit", "--decision", "sent")
-        assert (
-            json.loads(daemon.run("audit", "git/echo", "--format", "ocsf", "--limit", "1"))["class_uid"] == 6003
-        )
+        event = json.loads(daemon.run("audit", "git/echo", "--format", "ocsf", "--limit", "1"))
+        assert event["class_uid"] == 6003
         status, report = verdict(daemon)
         assert (status, report["intact"], report["notHere"]) == (0, True, [])
         daemon.stop()

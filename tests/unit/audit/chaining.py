@@ -17,10 +17,8 @@ START = datetime(2026, 11, 27, 12, tzinfo=UTC)
 def record(number: int, decision: Decision = Decision.SENT, **members: Any) -> AuditRecord:
     """The record of a minute; `number` counts from 1."""
     at = members.pop("at", START + timedelta(minutes=number))
-    members = (
-        {"server": "git", "tool": "git_log", "outcome": "ok", **members} if decision == "sent" else members
-    )
-    return AuditRecord(at=at, daemon="life", decision=decision, **members)
+    usual = {"server": "git", "tool": "git_log", "outcome": "ok"} if decision == "sent" else {}
+    return AuditRecord(at=at, daemon="life", decision=decision, **{**usual, **members})
 
 
 def began(chain: str = CHAIN, **members: Any) -> AuditRecord:

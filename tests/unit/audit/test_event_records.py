@@ -8,7 +8,7 @@ import pytest
 
 from daemon.audit.audit_files import AuditQuery, read
 from daemon.audit.audit_log import Audit
-from daemon.audit.event_records import DECISIONS, LONGEST, note_command, note_event
+from daemon.audit.event_records import LONGEST, note_command, note_event
 from daemon.audit.record import digest
 from daemon.config.tuning import AuditKeys
 from daemon.history.event import Event, EventKind
@@ -42,9 +42,10 @@ async def test_a_refused_peer_names_its_reason(tmp_path: Path) -> None:
     assert found["details"] == {"event": "refused", "door": "clients", "count": 4}
 
 
-@pytest.mark.parametrize("kind", [kind for kind in EventKind if kind not in DECISIONS])
-async def test_other_events_are_no_decisions(tmp_path: Path, kind: EventKind) -> None:
-    assert await recorded(tmp_path, event(kind)) == []
+async def test_events_that_are_decisions(tmp_path: Path) -> None:
+    found = await recorded(tmp_path, *(event(kind, of=kind) for kind in EventKind))
+    decisions = {each["details"]["of"]: each["decision"] for each in found}
+    assert [decisions] == rows_of(Path(__file__), "events_that_are_decisions")
 
 
 class Params(msgspec.Struct):

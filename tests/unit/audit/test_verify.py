@@ -81,11 +81,8 @@ def test_a_cut_end_is_found_with_a_head_and_not_without(left: int, at: list[int]
 
 @given(st.integers(2, COUNT), st.integers(1, COUNT))
 def test_a_chain_that_was_computed_again_is_found_with_a_later_head(place: int, seq: int) -> None:
-    records = [
-        began(),
-        *(record(number, tool="git_reset" if number == place else "git_log") for number in range(2, 13)),
-    ]
-    lines = lines_of(records)
+    tools = {place: "git_reset"}
+    lines = lines_of([began(), *(record(each, tool=tools.get(each, "git_log")) for each in range(2, 13))])
     assert one(lines, ()).faults == []
     head = head_of(LINES, seq)
     assert bool(one(lines, (head,)).faults) is (seq >= place)
@@ -187,8 +184,7 @@ def test_only_the_first_faults_are_kept() -> None:
 
 
 def test_a_line_of_any_bytes_is_a_fault_and_no_crash() -> None:
-    random.seed(34)
-    noise = random.randbytes(999).replace(b"\n", b"")
+    noise = random.Random(34).randbytes(999).replace(b"\n", b"")
     for hostile in (b"[" * 100_000, b'{"seq":1}', b"\xff\xfe", b'{"at":5}', noise):
         assert one([*LINES[:6], hostile, *LINES[6:]], ()).faults
 

@@ -45,11 +45,13 @@ async def records(stage: Stage) -> list[dict[str, Any]]:
 
 
 async def test_a_call_that_was_sent(stage: Stage, nursery: trio.Nursery) -> None:
-    client = (await stage.connect(nursery, Principal(owner="token ci: ", token="ci"))).client
+    client = (await stage.connect(nursery, Principal(owner="token ci: ", token="ci", pid=77))).client
+    said = {"protocolVersion": "2025-11-25", "clientInfo": {"name": "agent", "version": "1"}}
+    await client.request("initialize", said, request_id=0)
     digest = ""
-    for number in range(2):
+    for number in (1, 2):
         await client.call("alpha", "echo", {"text": "hi"}, request_id=number)
-        sent = await stage.alpha.wait_sent(number + 1)
+        sent = await stage.alpha.wait_sent(number)
         digest = hashlib.sha256(sent.raw_arguments).hexdigest()
         stage.answer(sent)
         await client.get()
@@ -66,7 +68,9 @@ async def test_a_call_that_was_sent(stage: Stage, nursery: trio.Nursery) -> None
         "daemon": "host/1/a",
         "decision": "sent",
         "session": "#1",
+        "client": "agent 1",
         "principal": "token ci",
+        "pid": 77,
         "server": "alpha",
         "tool": "echo",
         "schemaHash": tool["echo"].schema_hash,
@@ -85,6 +89,14 @@ async def test_arguments_only_where_they_are_wanted(tmp_path: Path, nursery: tri
     await client.get()
     (found,) = await records(stage)
     assert msgspec.json.decode(found["arguments"]) == {"text": "x" * 5000}
+
+
+async def test_a_repaired_call_says_how(stage: Stage, client: Client) -> None:
+    await client.call("alpha", "echo", '{"text": "hi"}')
+    stage.answer(await stage.alpha.wait_sent())
+    await client.get()
+    (found,) = await records(stage)
+    assert (found["decision"], found["rule"]) == ("repaired", "stringified")
 
 
 async def test_a_refused_call_names_its_rule(tmp_path: Path, nursery: trio.Nursery) -> None:

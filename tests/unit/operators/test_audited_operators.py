@@ -67,7 +67,8 @@ async def test_records_name_the_operators_process_and_the_server_of_a_reload(
     client = await OperatorStage().connect(nursery, pid=4711, audit=audit)
     await client.request("reload", {"server": "alpha", "change": "set"})
     await client.request("call", {"server": "alpha", "tool": "missing"}, request_id=2)
-    told = [each[:3] for each in await records(audit)]
-    assert told == [("command", "alpha", "reload"), ("refused", "alpha", "missing")]
+    await client.request("status", {}, request_id=3)
+    told = [("command", "alpha", "reload", "AssertionError"), ("refused", "alpha", "missing", "UnknownTool")]
+    assert await records(audit) == told
     found = [msgspec.json.decode(entry.line) for entry in read(audit.root, AuditQuery())]
     assert [each["pid"] for each in found] == [4711, 4711]

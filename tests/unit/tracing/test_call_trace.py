@@ -48,9 +48,8 @@ def test_the_server_of_a_kept_call_gets_our_span_as_parent_and_all_else_as_it_wa
     assert list(sent) == list(said)
     assert {key: sent[key] for key in ("x", "tracestate")} == {key: said[key] for key in ("x", "tracestate")}
     fresh = trace()
-    assert bytes(with_trace({}, fresh)["traceparent"]) == (
-        f'"00-{fresh.trace:032x}-{fresh.sent_span:016x}-01"'.encode()
-    )
+    ours = f'"00-{fresh.trace:032x}-{fresh.sent_span:016x}-01"'
+    assert bytes(with_trace({}, fresh)["traceparent"]) == ours.encode()
 
 
 def test_the_server_of_a_call_that_is_not_kept_gets_what_its_client_gave_and_nobody_knows_its_trace() -> None:
