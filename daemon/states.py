@@ -24,6 +24,18 @@ class ServerState(StrEnum):
 
 _S = ServerState
 
+_IN_SENTENCES: dict[str, str] = {
+    _S.BACKOFF: "in backoff",
+    _S.CRASHLOOP: "in a crash loop",
+    _S.NEEDS_AUTH: "waiting for a login",
+}
+
+
+def in_sentence(state: str) -> str:
+    """The words for a state after "the server is"."""
+    return _IN_SENTENCES.get(state, state)
+
+
 COMING = frozenset({_S.QUEUED, _S.STARTING})
 """States in which a start is under way or queued."""
 

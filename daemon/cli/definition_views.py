@@ -17,6 +17,7 @@ from daemon.kit.wording import short_size
 from daemon.operators.report_words import ReportColumn, change_in_words, local_time
 from daemon.operators.schema_words import Argument, arguments_of
 from daemon.safety.escape import json_line, visible
+from daemon.states import in_sentence
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -80,7 +81,9 @@ def _heading(answer: ToolReport, definition: Mapping[str, Any]) -> Text:
     if not answer["enabled"]:
         heading.append_text(safe("  [disabled]", "yellow"))
     elif not answer["available"] and not held:
-        heading.append_text(safe(f"  [unavailable: {answer['server']} is {answer['state']}]", "yellow"))
+        heading.append_text(
+            safe(f"  [unavailable: {answer['server']} is {in_sentence(answer['state'])}]", "yellow")
+        )
     return heading
 
 
@@ -254,7 +257,7 @@ def _notes(answer: PromptsReport | ResourcesReport) -> Iterator[RenderableType]:
         if server["state"] not in {"ready", "degraded"}:
             reason = f": {server['reason']}" if server["reason"] else ""
             shown = "What it listed before is shown" if server["known"] else "It has listed nothing yet"
-            yield safe(f"{name} is {server['state']}{reason}. {shown}.", "yellow")
+            yield safe(f"{name} is {in_sentence(server['state'])}{reason}. {shown}.", "yellow")
         if server["problem"]:
             yield safe(f"{name}: {server['problem']}", "yellow")
         for thing, why in server["quarantined"].items():

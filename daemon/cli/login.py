@@ -15,7 +15,7 @@ from daemon.cli.options import is_coloured
 from daemon.cli.table import ANSWER_SECONDS
 from daemon.kit.wording import some
 from daemon.safety.escape import document, visible
-from daemon.states import COMING
+from daemon.states import COMING, in_sentence
 
 if TYPE_CHECKING:
     import argparse
@@ -53,7 +53,7 @@ def log_in(options: argparse.Namespace) -> int:
         note(f"{name} is still {state}: `mcpd status {name}` tells when it is up")
     if state in {"ready", "dormant", *COMING}:
         return 0
-    raise CommandFailed(f"{name} is {state}: {answer['reason']}")
+    raise CommandFailed(f"{name} is {in_sentence(state)}: {answer['reason']}")
 
 
 def in_words(answer: LoginReport) -> str:

@@ -25,7 +25,7 @@ from daemon.host.paths import config_file
 from daemon.kit.later import later
 from daemon.kit.wording import counted
 from daemon.safety.escape import document, visible
-from daemon.states import COMING, SERVING, WAITING, WELL
+from daemon.states import COMING, SERVING, WAITING, WELL, in_sentence
 
 if TYPE_CHECKING:
     import argparse
@@ -212,7 +212,7 @@ def in_lines(name: str, effect: Effect) -> str:
     number, state = effect.seen["tools"], effect.seen["state"]
     when = ", and is started when it is needed" if state == "dormant" else ""
     offers = f": {counted(number, 'tool')}" if number else ""
-    return with_names(f"{name} is {state}{when}{offers}", effect.tools)
+    return with_names(f"{name} is {in_sentence(state)}{when}{offers}", effect.tools)
 
 
 def with_names(heading: str, names: Sequence[str]) -> str:

@@ -26,7 +26,7 @@ from daemon.model import Kind
 from daemon.ports import Holder
 from daemon.safety.escape import visible
 from daemon.sandbox.egress import SeenHosts
-from daemon.states import SERVING, ServerState
+from daemon.states import SERVING, ServerState, in_sentence
 from daemon.upstreams.server_actors import ServerActors
 from daemon.upstreams.upstream_access import LastUse, UpstreamAccess
 
@@ -260,7 +260,7 @@ class ServerInstances:
         if self.off or not self.speaks:
             state, why = self.status.state, self.off or "its configuration has just changed, try again"
             raise UpstreamUnavailable(
-                f"server {self.server.name} is {state}: {why}. The call was not sent.",
+                f"server {self.server.name} is {in_sentence(state)}: {why}. The call was not sent.",
                 server=self.server.name,
                 state=str(state),
             )

@@ -28,7 +28,7 @@ from daemon.errors import UpstreamUnavailable
 from daemon.facts import ServerStatus
 from daemon.ports import CallRoute, CallToSend, Instances, Subscribers
 from daemon.sandbox.egress import Egress, SeenHosts
-from daemon.states import COMING, SERVING, WAKEABLE, ServerState
+from daemon.states import COMING, SERVING, WAKEABLE, ServerState, in_sentence
 from daemon.supervision.backoff import Ending, Run
 from daemon.supervision.lifecycle import Lifecycle
 from daemon.supervision.starts import HOLD_SECONDS, LOOK_SECONDS, Rank
@@ -250,7 +250,7 @@ def unavailable(server: str, status: ServerStatus, now: float) -> UpstreamUnavai
     hint = _HINTS.get(status.state) or what_helps(server_of(server), status.why)
     retry = "" if wait is None else f" The next attempt is in {wait:.1f} s."
     return UpstreamUnavailable(
-        f"server {server} is {status.state}: {told(status.why) or 'not ready yet'}."
+        f"server {server} is {in_sentence(status.state)}: {told(status.why) or 'not ready yet'}."
         f" The call was not sent.{retry} {hint or 'Try again later, or use another tool.'}",
         server=server,
         state=str(status.state),
@@ -264,7 +264,7 @@ def unavailable(server: str, status: ServerStatus, now: float) -> UpstreamUnavai
 
 def outlook(server: str, status: ServerStatus) -> str:
     """The state of a server in words, for a caller that waits for it."""
-    return f"server {server} is {status.state}" + (f": {status.reason}" if status.reason else "")
+    return f"server {server} is {in_sentence(status.state)}" + (f": {status.reason}" if status.reason else "")
 
 
 INSTANCE_IDLE = 600.0

@@ -47,6 +47,7 @@ from daemon.operators.session_commands import MAX_LISTED, loaded_tool
 from daemon.operators.tool_reports import SearchParams, ToolParams, search, tool
 from daemon.safety.escape import document
 from daemon.safety.redact import Redactor
+from daemon.states import in_sentence
 from daemon.surfaces.answers import one_line
 
 PER_PAGE = 100
@@ -227,7 +228,7 @@ def _row(viewer: Viewer, key: ToolKey, counts: Counter[ToolKey], *, described: s
         "tool": key[1],
         "description": one_line(own if described is None else described),
         "state": state,
-        "why": off or ("" if state == "on" else f"server {key[0]} is {entry.status.state}"),
+        "why": off or ("" if state == "on" else f"server {key[0]} is {in_sentence(entry.status.state)}"),
         "loaded": counts[key],
         "score": None,
     }
@@ -251,7 +252,7 @@ def _state_of(
     return part(
         "tool-state",
         state="off" if off else "on" if entry.usable else "unavailable",
-        why=off or ("" if entry.usable else f"server {key[0]} is {entry.status.state}"),
+        why=off or ("" if entry.usable else f"server {key[0]} is {in_sentence(entry.status.state)}"),
         server_off=entry.disabled,
         categories=told["categories"],
         since=round(change.get("at", entry.tool_list.since.get(key[1], entry.begun))),

@@ -344,7 +344,7 @@ def test_a_prompt_is_told_with_its_arguments() -> None:
         "            Reviews.",
         "git/plan    [disabled] Plan it",
         "db/x        [unavailable: db is down]",
-        "db is backoff: it died. What it listed before is shown.",
+        "db is in backoff: it died. What it listed before is shown.",
         "db: no list",
         "db/y cannot be used: bad",
     ]

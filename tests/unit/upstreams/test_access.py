@@ -139,7 +139,7 @@ def test_a_call_that_is_not_sent_is_told_why_since_when_and_when_to_try_again() 
     )
     error = unavailable("git", status, 10.0)
     assert error.message == (
-        "server git is backoff: exited with status 3. The call was not sent. The next attempt is in 2.5 s."
+        "server git is in backoff: exited with status 3. The call was not sent. The next attempt is in 2.5 s."
         " Try again later, or use another tool."
     )
     assert error.details == {
