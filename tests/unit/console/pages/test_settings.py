@@ -22,7 +22,7 @@ TOKEN = "tk-0123456789abcdefghijklmnopqrstuv"
 TEXT = f"""{{
   // mine
   "mcpServers": {{"Big Server": {{"command": "x"}}}},
-  "profiles": {{"reader": {{"surface": "browse", "description": "reads"}}}},
+  "profiles": {{"reader": {{"surface": "browse", "description": "reads", "preload": "usual"}}}},
   "summaries": {{"baseUrl": "http://127.0.0.1:1/v1", "model": "little"}},
   "listen": {{"http": {{"tokens": [{{"name": "ci", "value": "{TOKEN}"}}]}}}},
 }}
@@ -91,7 +91,8 @@ def text_of(config: Path) -> str:
 async def test_switches_show_what_they_mean_and_no_token_is_shown(config: Path) -> None:
     page = await drawn(SETTINGS_PAGE, viewer_of(context_of(config, FakeModel())))
     shown = ["Master switch", "reader", "reads", "browse: tools to list", "no answer", "Names.", "You write."]
-    for said in (*shown, "ci", "renamed to 'big-server'"):
+    notes = ["Loading on demand has risks", "The choice of preload has no effect on this surface."]
+    for said in (*shown, *notes, "ci", "renamed to 'big-server'"):
         assert said in page.text
     assert TOKEN not in page.html
 
