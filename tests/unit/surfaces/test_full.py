@@ -18,9 +18,10 @@ from tests.unit.catalog.samples import after, catalog_of, listed, servers, statu
 from tests.unit.surfaces.samples import act, forwarded, listed_names, refused, replied, view_of
 
 SURFACE = FullSurface()
+OFF = {"off": {"enabled": False}, "ghost": {"enabled": False}}
 CONFIG: dict[str, Any] = {
     "mcpServers": servers("a", "b"),
-    "categories": {"c": {"server": "a", "tools": {"overrides": {"off": {"enabled": False}}}}},
+    "categories": {"c": {"server": "a", "tools": {"overrides": OFF}}},
 }
 BEFORE = catalog_of(CONFIG)
 ODD = tool("a", "odd name 🛠", description="d", title="t", _meta={"x": [1.0]})
@@ -49,6 +50,7 @@ def test_a_call_goes_on_unopened(sent: bytes) -> None:
 
 def test_a_tool_that_is_switched_off_or_unknown_is_refused() -> None:
     refused(SURFACE, view_of(UP), "off", {}, ToolDisabled)
+    refused(SURFACE, view_of(UP), "a/ghost", {}, UnknownTool)
     error = refused(SURFACE, view_of(UP), "y" * 500, {}, UnknownTool)
     assert len(error.message) < 400
 
