@@ -175,7 +175,8 @@ def test_servers_beyond_the_limit_are_counted_and_not_named() -> None:
         name: FakeUpstream(name=name, of=name, children={1: number + 1})
         for number, name in enumerate(many.servers)
     }
-    reading = read(exporter(new_tally(many.servers), catalog=Watch(many), actors=actors))
+    tally, all_of = new_tally(many.servers), dict.fromkeys(many.servers, FakeInstances())
+    reading = read(exporter(tally, catalog=Watch(many), actors=actors, divided=lambda: all_of))
     assert reading.values["mcpd_servers"] == {(): MAX_SERVERS + 44}
     for metric in METRICS.values():
         if "server" in metric.labels and metric.name in reading.values:

@@ -86,6 +86,7 @@ async def test_a_switch_does_not_undo_another_that_is_not_read_yet() -> None:
 @cases("name", "error", "hint")
 async def test_a_name_that_is_none_is_told_with_the_closest(name: str, error: str, hint: str) -> None:
     async with running() as here:
+        here.list("time", raw("push"))
         await learn(here, Kind.PROMPT, "review", "summarize")
         for off in (True, False):
             with pytest.raises(McpdError, match=hint) as refused:
@@ -109,12 +110,12 @@ async def test_a_switch_of_what_the_configuration_has_off_or_lacks_is_kept_and_c
         told = await here.switch("off", off=False)
         assert "the configuration switches server off off, too" in str(told["note"])
         assert not here.switched
-        here.registry.tell(Switched(off=frozenset({("gone", ""), ("gone", "tool")})))
+        here.registry.tell(Switched(off=frozenset({("gone", ""), ("go__ne", "tool")})))
         await here.registry.settle()
         told = await here.switch("gone", off=False)
         assert (told["already"], told["state"]) == (False, "")
         assert "not in the configuration" in str(told["note"])
-        await here.switch("gone/tool", off=False)
+        await here.switch("mcp__go__ne__tool", off=False)
         assert not here.switched
 
 

@@ -16,6 +16,7 @@ from daemon.console.pages.session_pages import SESSION_PAGE
 from daemon.console.pages.tool_pages import (
     CALL_TOOL,
     DESCRIBE_TOOL,
+    MAX_ARGUMENTS,
     PER_PAGE,
     SWITCH_TOOL,
     TOOL_PAGE,
@@ -186,6 +187,17 @@ async def test_a_schema_that_says_anything_makes_a_form(schema: object) -> None:
     assert page.is_harmless()
     properties = schema.get("properties") if isinstance(schema, dict) else None
     assert [each["name"] for each in fields] == (list(properties) if isinstance(properties, dict) else [])
+
+
+def test_a_form_has_so_many_fields_and_choices_at_most_and_says_what_is_required() -> None:
+    choice, text = {"enum": ["x", *range(MAX_ARGUMENTS)]}, {"type": "string"}
+    one, other = tool_pages._fields(
+        {"inputSchema": {"properties": {"a": choice, "b": text}, "required": ["b"]}}
+    )
+    assert (one["as"], one["choices"][:2], len(one["choices"])) == ("choice", ["x", "0"], MAX_ARGUMENTS)
+    assert [each["required"] for each in (one, other)] == [False, True]
+    many = {str(number): text for number in range(MAX_ARGUMENTS + 1)}
+    assert tool_pages._fields({"inputSchema": {"properties": many}}) == []
 
 
 @cases("member", "value", "meant")
