@@ -11,6 +11,7 @@ from tests.e2e.harness import RawClient
 from tests.security.conftest import SURFACES, Watched
 from tests.security.hostile import HIDDEN, READABLE, SLY_TOOL, sly
 from tests.security.surfing import Surfer
+from tests.unit.cases import cases
 
 DESCRIBED: dict[str, tuple[str, dict[str, Any]]] = {
     "category": ("get-category-tools", {"category": "sly"}),
@@ -120,21 +121,8 @@ def test_arguments_that_do_not_fit_are_refused_without_showing_anything_hidden(h
     assert not hides(refused)
 
 
-@pytest.mark.parametrize(
-    ("words", "shown"),
-    [
-        (("status",), "refused"),
-        (("tools",), "scription"),
-        (("tools", "--surface", "full"), "scription"),
-        (("search", "sly description"), "sly"),
-        (("logs", "sly"), "derr"),
-        (("doctor",), "refusing"),
-    ],
-    ids=lambda each: "-".join(each) if isinstance(each, tuple) else "",
-)
-def test_a_terminal_is_shown_nothing_that_it_would_obey(
-    hostile: Watched, words: tuple[str, ...], shown: str
-) -> None:
+@cases("words", "shown")
+def test_a_terminal_is_shown_nothing_that_it_would_obey(hostile: Watched, words: list[str], shown: str) -> None:
     said = hostile.run(*words, check=None)
     assert shown in said
     assert visible(said, lines=True) == said

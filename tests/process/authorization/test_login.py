@@ -142,18 +142,7 @@ async def test_what_is_pasted_by_mistake_ends_the_login(
         assert running.kept is None
 
 
-@pytest.mark.parametrize(
-    ("fields", "why"),
-    [
-        ({"error": "access_denied"}, "agree to it"),
-        ({"error": "server_error"}, "(server_error)"),
-        ({"error": "<b>canary</b>"}, "has refused the login"),
-        # A mix-up (RFC 9207): the code of one authorization server as if it came from another.
-        ({"code": "canary", "iss": "https://evil.example"}, "another authorization server than mcpd"),
-        ({"code": "canary"}, "another authorization server than mcpd"),
-        ({"code": "canary", "iss": "{issuer}"}, "gave no token (HTTP 400, invalid_grant)"),
-    ],
-)
+@cases("fields", "why")
 async def test_an_answer_that_is_no_good_ends_the_login_and_keeps_the_one_before(
     tmp_path: Path, url: str, fields: dict[str, str], why: str
 ) -> None:
