@@ -1,6 +1,7 @@
 """Operators and the instances of servers, with real children behind the control socket."""
 
 import json
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ import trio.testing
 
 from daemon.authorization.login_runs import LoginRuns
 from daemon.authorization.logins import FileLogins, Login, ServerLogins
+from daemon.operators import server_changes
 from daemon.processes.children import Children
 from daemon.states import ServerState
 from tests.e2e.harness import scripted
@@ -66,6 +68,8 @@ async def known(home: House, operator: Client) -> None:
 async def test_an_operators_instance_ends_with_the_command(nursery: trio.Nursery, sockets: Path) -> None:
     async with house(sockets, CONFIG) as home:
         operator = await home.connect(nursery, "control")
+        await told(operator, "restart", server="s")
+        assert list(home.tree.registry.catalog.value.servers["s"].tools or ()) == ["pid"]
         pid = await pid_of(operator, "s")
         await until(lambda: not is_alive(pid), lambda: f"{pid} is alive", seconds=PATIENCE)
         await home.wait_state("s", ServerState.DORMANT)
@@ -77,7 +81,10 @@ async def test_an_operators_instance_ends_with_the_command(nursery: trio.Nursery
         assert (row["pid"], row["workspace"], row["calls"]) == (first, str(sockets), 3)
 
 
-async def test_a_clients_instance_is_shown_and_restarted_alone(nursery: trio.Nursery, sockets: Path) -> None:
+async def test_a_clients_instance_is_shown_and_restarted_alone(
+    nursery: trio.Nursery, sockets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_changes, "OUTCOME_SECONDS", math.inf)
     async with house(sockets, CONFIG) as home:
         operator = await home.connect(nursery, "control")
         await known(home, operator)
@@ -98,6 +105,8 @@ async def test_a_clients_instance_is_shown_and_restarted_alone(nursery: trio.Nur
         assert 'mcpd_server_instances_begun_total{server="s"} 3.0' in text
         assert 'mcpd_server_instances_ended_total{server="s"} 1.0' in text
         assert 'mcpd_instance_memory_bytes{instance="s#1",server="s"}' in text
+        # No instance ends with a tool, and none is waited for.
+        assert not (await told(operator, "switch", name="s/pid", off=True))["already"]
 
 
 # --- calls that hang at real servers -------------------------------------------------------------------------

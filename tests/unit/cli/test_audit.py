@@ -95,12 +95,12 @@ def test_programs_get_the_stored_members_or_events_of_ocsf(tmp_path: Path, run: 
 
 
 def test_a_malformed_line_is_shown_as_one(tmp_path: Path, run: Run) -> None:
-    lines = some(3)
-    written(tmp_path / "audit", {FILE: [*lines[:2], b"\x1b[2J\xff", lines[2]]})
+    lines, malformed = some(3), b"\x1b[2J\xff" + b"x" * 200
+    written(tmp_path / "audit", {FILE: [*lines[:2], malformed, lines[2]]})
     place = f"{tmp_path}/audit/{FILE} line 3"
     shown = run("git --since 2026-11-01")[1]
-    assert f"{place}: not a record of the audit: b'\\x1b[2J\\xff\\n'\n" in shown
-    assert {"malformed": "\x1b[2J\N{REPLACEMENT CHARACTER}\n", "place": place} in [
+    assert f"{place}: not a record of the audit: {malformed[:200]!r}\n" in shown
+    assert {"malformed": f"{malformed.decode(errors='replace')}\n", "place": place} in [
         json.loads(each) for each in run("--format ocsf")[1].splitlines()
     ]
 
