@@ -210,14 +210,13 @@ Made = Callable[..., AuditRecord | bytes]
 _encode = msgspec.json.Encoder().encode
 
 
-@attrs.define(eq=False)
 class LineMaker:
     """Makes lines as `chained` does; if they are many, in a process: a thread would hold up calls. Blocks."""
 
-    _start: Callable[[Sequence[str]], Any] | None = None
-    """Starts a process (`processes.children.start_helper`); None: the caller's thread does all."""
-    rests_at: float = attrs.field(default=-inf, init=False)
-    _running: Any = attrs.field(default=None, init=False)
+    def __init__(self, start: Callable[[Sequence[str]], Any] | None = None) -> None:
+        """`start` starts a process (`processes.children.start_helper`); None: the caller's thread does all."""
+        self._start, self.rests_at = start, -inf
+        self._running: Any = None
 
     def lines(self, records: Sequence[bytes | CallMembers], seq: int, prev: str) -> tuple[bytes, int, str]:
         """The lines of records, with the number and digest of the last one."""
