@@ -92,8 +92,7 @@ def test_a_malformed_line_is_an_entry_next_to_its_neighbour(tmp_path: Path) -> N
     lines = some(4)
     naive = lines[2].replace(b"Z", b"")
     deep = lines[2].replace(b"}", b',"details":{"a":' + b"[" * 100_000 + b"}")
-    hostile = (b"", deep, b"\xff", b"[" * 100_000, b'{"seq":"1"}', b"null", naive, b"\r")
-    for broken in hostile:
+    for broken in (b"", deep, b"\xff", b"[" * 100_000, b'{"seq":"1"}', b"null", naive, b"\r"):
         written(tmp_path, {DAY_ONE: [*lines[:2], broken, *lines[2:]]})
         assert seqs(read(tmp_path, query("git", "", "", ()))) == [2, None, 3, 4]
         assert seqs(read(tmp_path, EVERYTHING, newest_first=True)) == [4, 3, None, 2, 1]

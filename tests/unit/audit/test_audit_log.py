@@ -113,13 +113,16 @@ async def test_records_are_written(
     assert found.decisions() == ["began", "sent"]
 
 
-async def test_a_full_disk_is_tried_again_at_no_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = await opened(tmp_path)
-    with disk(monkeypatch, refuse):
+async def test_a_full_disk_is_tried_again_now_and_then_at_no_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    found, tries = await opened(tmp_path), [*range(100)]
+    with disk(monkeypatch, lambda *_args: refuse(tries.pop())), trio.move_on_after(60):
         found.note(3)
-        assert not await found.audit._round()
-        assert found.audit.problem == "No space left on device"
-        assert not found.audit.refuses  # calls go on by default
+        await found.audit.run()
+    assert 20 < len(tries) < 80
+    # Calls go on by default.
+    assert (found.audit.problem, found.audit.refuses) == ("No space left on device", "")
     found.note()
     assert await found.audit._round()
     assert (found.audit.problem, found.audit.lost) == ("", 0)

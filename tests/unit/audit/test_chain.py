@@ -69,11 +69,7 @@ def test_each_file_is_flushed_to_the_disk_once_before_the_next_or_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flushed: list[int] = []
-
-    def flush(fd: int) -> None:
-        flushed.append(os.fstat(fd).st_size)
-
-    monkeypatch.setattr(os, "fsync", flush)
+    monkeypatch.setattr(os, "fsync", lambda fd: flushed.append(os.fstat(fd).st_size))
     chain = Chain(tmp_path)
     chain.append([BODY] * 2, DAY)
     chain.append([BODY], "2026-11-30")
@@ -143,7 +139,7 @@ def test_a_deleted_file_does_not_swallow_what_comes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("before", "most", "expected"),
-    [("2026-11-02", 10**9, 1), ("2026-11-30", 10**9, 2), ("2026-10-01", 1, 2), ("2026-10-01", 10**9, 0)],
+    [("2026-11-02", 10**9, 1), ("2026-11-30", 10**9, 2), ("2026-10-01", 1000, 1), ("2026-10-01", 10**9, 0)],
 )
 def test_all_files_but_the_newest_can_expire(tmp_path: Path, before: str, most: int, expected: int) -> None:
     found, heads = Chain(tmp_path), []

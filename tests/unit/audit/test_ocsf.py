@@ -98,19 +98,22 @@ def test_a_whole_record_is_an_event_of_the_class() -> None:
     told = event(stored(WHOLE))
     assert found_in(told) == []
     assert (told["class_uid"], told["type_uid"], told["status_id"]) == (6003, 600399, 1)
-    assert told["actor"] == {
-        "app_name": "claude-code",
-        "session": {"uid": "#4"},
-        "user": {"name": "uid 1000"},
-        "process": {"pid": 77},
-    }
+    about = {"user": {"name": "uid 1000"}, "process": {"pid": 77}}
+    assert told["actor"] == {"app_name": "claude-code", "session": {"uid": "#4"}, **about}
     assert told["api"] == {"operation": "tools/call", "service": {"name": "git"}}
     assert told["resources"] == [{"name": "git/git_log", "type": "MCP tool"}]
     assert (told["policy"], told["trace"]) == ({"name": "allow: git/*"}, {"uid": "ef" * 16})
     assert told["duration"] == 12
     assert datetime.fromtimestamp(told["time"] / 1000, WHOLE.at.tzinfo) == WHOLE.at
-    unmapped = {*["prev", "by", "argumentsSha256", "bytes", "details", "schemaHash", "tool"]}
-    assert told["unmapped"].keys() >= unmapped
+    assert told["unmapped"].keys() >= {
+        "prev",
+        "by",
+        "argumentsSha256",
+        "bytes",
+        "details",
+        "schemaHash",
+        "tool",
+    }
 
 
 @pytest.mark.parametrize("decision", Decision)

@@ -258,8 +258,8 @@ async def test_no_call_is_kept_until_its_record_is_written(tmp_path: Path, nurse
     ((_make, *parts),) = stage.context.audit._waiting
     assert {type(each) for each in parts} == {bytes, str, float, int}
     await records(stage)
-    arguments = {"text": "x" * LARGE}
-    await guest.client.ask("tools/call", {"name": "add", "arguments": arguments}, request_id=4)
+    large = {"name": "add", "arguments": {"text": "x" * LARGE}}
+    await guest.client.ask("tools/call", large, request_id=4)
     stage.answer(await stage.alpha.wait_sent(4))
     await guest.client.get()
     ((_make, *parts),) = stage.context.audit._waiting

@@ -65,9 +65,8 @@ async def test_a_call_is_a_trace_with_the_part_of_its_server(stage: Stage, nurse
         ("mcp.client.operation.duration", "tools/call", "echo", "alpha", ""),
     )
     assert trace.began <= trace.sent <= trace.ended
-    size = len('{"category": "alpha", "name": "echo", "args": {"a": 1}}')
-    about = b'"x"', b"", "#1", "2025-11-25", "", size, len('{"content":[]}')
-    assert (trace.about, trace.code) == (about, "")
+    sizes = len('{"category": "alpha", "name": "echo", "args": {"a": 1}}'), len('{"content":[]}')
+    assert (trace.about, trace.code) == ((b'"x"', b"", "#1", "2025-11-25", "", *sizes), "")
     assert trace.waits == ()
     assert (await answered(stage, await stage.client(nursery), 2, _meta=MODERN)).about[3] == "2026-07-28"
 

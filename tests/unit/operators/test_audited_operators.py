@@ -33,7 +33,6 @@ async def test_calls_that_are_left_or_not_sent(tmp_path: Path, nursery: trio.Nur
     stage.alpha.up = stage.alpha.can_wake = False
     await client.request("call", {"server": "alpha", "tool": "add"}, request_id=3)
     audit.keys, audit.problem = AuditKeys(fail=AuditFailure.CLOSED), "No space left on device"
-    stage.alpha.up = True
     await client.request("call", {"server": "alpha", "tool": "add"}, request_id=4)
     client.close()
     await stage.alpha.wait_cancelled()
