@@ -55,7 +55,7 @@ def _tell_tokens(options: argparse.Namespace, answer: TokensReport) -> None:
         show(options, data, lambda _data: [*map(_token_in_words, answer["tokens"])] or none)
         return
     if options.action == "new":
-        note("keep it where its client finds it: it is not shown again")
+        note("give the token to its client: mcpd does not show it again")
     if answer["value"] is not None:
         print(answer["value"])
     elif options.action == "confirm":

@@ -73,7 +73,7 @@ def found(options: argparse.Namespace, present: Present, undo: ExitStack) -> Ser
     shown, origin = hashlib.sha256(text.encode()).hexdigest(), offer.origin
     if options.shown not in {None, shown}:
         is_now = f"version {origin.version}" + (f", hash {origin.hash}" if origin.hash else "")
-        raise CommandFailed(f"{origin.name} is no longer as shown: now it is {is_now}; nothing was changed")
+        raise CommandFailed(f"{origin.name} differs from the shown one: now {is_now}; nothing was changed")
     if options.dry_run:
         note(f"`--shown {shown}` adds only what is shown here")
     return offer

@@ -174,11 +174,11 @@ class Wire:
         try:
             message = json.loads(self._received[:end], object_hook=_Members)
         except RecursionError:
-            raise ValueError("a line of it is nested too deeply") from None
+            raise ValueError("a line of the answer is nested too deeply") from None
         del self._received[: end + 1]
         self._searched = 0
         if not isinstance(message, dict):
-            raise ValueError("a line of it is not a JSON object")
+            raise ValueError("a line of the answer is not a JSON object")
         return message
 
     def readable(self) -> Iterator[Message]:

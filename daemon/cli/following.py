@@ -184,7 +184,7 @@ def _style(event: EventReport) -> str:
 
 # --- logs ---------------------------------------------------------------------------------------------------
 
-NO_STDERR = "it is reached over a connection (type {type}) and has no stderr here: see its log where it runs"
+NO_STDERR = "mcpd only connects to it (type {type}), so its stderr is not here: see the log where it runs"
 """Remark about a server that is not a child process of the daemon."""
 
 

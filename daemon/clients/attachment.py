@@ -141,8 +141,8 @@ class SessionInstances:
         if why is None:
             return plain
         text = (
-            f"mcpd: {server} was started afresh for this session (it had been ended {why}); what it held"
-            " (pages, files open, memory) is gone."
+            f"mcpd: {server} was started again for this session (it had ended {why}); its state (pages, open"
+            " files, memory) is lost."
         )
         told = with_text(text, plain)
         if told != plain:

@@ -381,6 +381,6 @@ def read_env_file_of(config: Path) -> EnvFile:
     else:
         # What a read-only file system says of modes cannot be changed there (Kubernetes).
         shown = mode & (stat.S_IRGRP | stat.S_IROTH) and not _is_fixed(path)
-        message = f"other users can read what is kept here: `chmod 600 {path}`"
+        message = f"other users can read this file: `chmod 600 {path}`"
         return EnvFile(values=values, notes=(Fault(path=ENV_FILE, message=message),) if shown else ())
     return EnvFile(faults=(Fault(path=ENV_FILE, message=message),))

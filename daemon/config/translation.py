@@ -227,8 +227,8 @@ class Translated:
         path = self.entry.get("envFile")
         if isinstance(path, str) and _WORKSPACE.search(path):
             message = (
-                "not read: mcpd reads files of variables before any client connects. Name the file by its"
-                " absolute path, or the variables in `env`"
+                "not read: mcpd reads variable files before a client connects. Write an absolute path, or the"
+                " variables into `env`"
             )
             self._drop("envFile", message, lost=True)
         for key in _TEXTS:

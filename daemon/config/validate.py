@@ -296,7 +296,7 @@ def _own_login(server: Server) -> Problems:
         return
     yield from _needless_login(server, "auth")
     if isinstance(server.oauth, OAuth):
-        yield "auth", "a user logs in (oauth), or mcpd does by itself (auth): remove one of the two"
+        yield "auth", "either a user logs in (oauth) or mcpd itself (auth): remove one of the two"
     problems = auth_problems(auth, resolved=server.enabled)
     yield from ((f"auth.{key}", message) for key, message in problems)
 

@@ -240,7 +240,7 @@ async def cancel(context: OperatorContext, params: CancelParams) -> dict[str, Ca
     call = find(context, params.id)
     if call is None:
         text = (
-            f"no call {params.id} is in flight: it has ended, or there never was one. `mcpd calls` shows them."
+            f"no call {params.id} is in flight: the call has ended, or never existed. `mcpd calls` shows them."
         )
         raise InvalidArguments(text)
     now = under_way(call, context)

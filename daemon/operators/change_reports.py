@@ -276,7 +276,7 @@ def logged_out(answer: LogoutReport) -> list[str]:
     if not answer["existed"]:
         return [f"there was no login at {server}"]
     if problem:
-        end = "End it there if somebody may have it."
+        end = "End it there if somebody else may have the login."
         return [f"the login at {server} is forgotten here, but not ended {at}: {problem}. {end}"]
     return [f"logged out of {server}: the login is forgotten here, and ended {at}"]
 

@@ -100,7 +100,7 @@ async def _in_thread(work: Any) -> Any:
 def _instead(path: Path, wanted: Sequence[Setting]) -> str:
     verb = "unset" if wanted[0].value is UNSET else "set"
     typed = shlex.join(["mcpd", verb, ".", *map(_typed, wanted), "--config", str(path)])
-    return f"Have somebody who may write it type `{typed}`, or edit it by hand and then run `mcpd reload`"
+    return f"A user who may write the file can type `{typed}`, or edit the file and run `mcpd reload`"
 
 
 def _typed(setting: Setting) -> str:

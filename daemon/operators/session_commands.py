@@ -343,8 +343,8 @@ async def move(context: OperatorContext, params: MoveParams) -> dict[str, object
     if key is not None:
         if found.users and not moved:
             raise InvalidArguments(
-                f"only single requests name session {quoted(params.key)}, and a profile belongs to a whole"
-                " connection. Move the connection instead: `mcpd status` has its number."
+                f"only single requests name session {quoted(params.key)}, but a profile belongs to a whole"
+                " connection. Move the connection instead, by its number in `mcpd status`."
             )
         keep_latest(context.clients.moves, key, params.profile, MAX_MOVED)
     for each in moved:

@@ -186,7 +186,7 @@ def changed(path: Path, change: Callable[[Content], None]) -> tuple[bool, Lock]:
         raise DocumentError(f"it cannot be read: {error}") from None
     lock = lock_in(text)
     if lock.problem:
-        raise DocumentError(f"it could not be read any more, so nothing was written: {lock.problem}")
+        raise DocumentError(f"the lock can no longer be read, so nothing was written: {lock.problem}")
     if text != found.content:
         replace(found, text)
     return text != found.content, lock

@@ -355,8 +355,8 @@ class Store:
             raise StoreFault(fault.cause, self.where, why, "Or move the store away by hand") from fault
         if aside:
             text = (
-                "the store {} was made before mcpd 0.1.0: it was moved aside as a whole, to {}, and a new one"
-                " begins without its sessions, its history and what was switched off"
+                "the store {} is older than mcpd 0.1.0: mcpd moved it to {}, and began a new store without the"
+                " old sessions, history and switches"
             )
             logger.warning(text, self.where, aside)
 

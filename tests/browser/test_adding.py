@@ -183,7 +183,7 @@ def test_what_a_registry_offers_is_added_as_shown(own: Here, published: LocalReg
     published.documents[:] = [
         {**FAR, "remotes": [{"type": "streamable-http", "url": "https://evil.example/mcp"}]}
     ]
-    press(page, "Add it", "io.example/far is no longer as shown: now it is version 1.0.0")
+    press(page, "Add it", "io.example/far differs from the shown one: now version 1.0.0")
     assert "far" not in json.loads(own.daemon.config.read_text())["mcpServers"]
 
 

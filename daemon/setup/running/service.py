@@ -265,12 +265,12 @@ def reached(environ: Mapping[str, str]) -> Systemctl:
     why = (
         "there is no systemd here"
         if manager is None
-        else "this user's systemd does not answer (it runs from a login on; `sudo loginctl enable-linger"
-        f" {_user()}` has it run without one)"
+        else "this user's systemd does not answer (it runs only after a login;"
+        f" `sudo loginctl enable-linger {_user()}` starts it without one)"
     )
     raise ServiceRefused(
-        f"{why}: nothing was changed. Without the service `mcpd connect` starts the daemon where none runs, and"
-        " `mcpd start` does so by hand; nothing starts it at a boot"
+        f"{why}: nothing was changed. Without the service, `mcpd connect` and `mcpd start` start the daemon,"
+        " but nothing does at a boot"
     )
 
 

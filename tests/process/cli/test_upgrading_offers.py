@@ -113,7 +113,7 @@ def test_what_was_shown_is_added_and_nothing_else(here: Home) -> None:
     here.published.documents[:] = [document("1.0.0", PLACE, {"type": "positional", "value": "--evil"})]
     assert implementation("add").main([*words, "--yes", "--shown", shown]) == 1
     said = "".join(here.capsys.readouterr())
-    assert f"{NAME} is no longer as shown: now it is version 1.0.0, hash sha512-" in said
+    assert f"{NAME} differs from the shown one: now version 1.0.0, hash sha512-" in said
     assert "thing" not in json.loads(here.config.read_text())["mcpServers"]
     here.published.documents[:] = first
     assert implementation("add").main([*words, "--yes", "--shown", shown]) == 0

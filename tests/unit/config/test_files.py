@@ -265,7 +265,7 @@ def test_they_belong_to_what_is_watched_and_are_noted_if_others_can_read_them(co
     env.write_text("TOKEN=x")
     env.chmod(0o644)
     (note,) = load_with_notes(config, {}).notes
-    assert str(note) == f"env: other users can read what is kept here: `chmod 600 {env}`"
+    assert str(note) == f"env: other users can read this file: `chmod 600 {env}`"
     config.with_name("mcpd.lock").write_text("{}")
     assert files_of(config) == [env, config.with_name("mcpd.lock")]
 

@@ -60,7 +60,7 @@ def test_a_store_of_before_is_moved_aside_as_a_whole_and_a_new_one_begins(
     aside = {name: moved(place, f"SELECT * FROM {{}}{name}") for name in tables}
     assert aside == before
     assert len(before) == 12
-    (line,) = [each for each in logged if "was made before mcpd 0.1.0" in each]
+    (line,) = [each for each in logged if "is older than mcpd 0.1.0" in each]
     assert place.url.where in line
     assert ("before-0.1.0" if place.url.path else "schema mcpd_before_0_1_0") in line
     store.close()

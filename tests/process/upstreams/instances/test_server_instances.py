@@ -143,8 +143,8 @@ async def test_the_first_answer_of_an_instance_says_what_its_session_has_lost(
         await until(lambda: actor.actor.is_gone, lambda: "", seconds=PATIENCE)
         _, told = await contents_of(client)
         assert told == (
-            f"mcpd: s was started afresh for this session (it had been ended {why}); what it held (pages,"
-            " files open, memory) is gone."
+            f"mcpd: s was started again for this session (it had ended {why}); its state (pages,"
+            " open files, memory) is lost."
         )
         assert len(await contents_of(client)) == 1
         # Who has not used it before has lost nothing.
