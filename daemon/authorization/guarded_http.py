@@ -221,7 +221,7 @@ async def _read(logins: Logins, server: str, url: str) -> Login | None:
 
 
 def _serves(login: Login, rejected: str | None) -> bool:
-    """Whether a login is usable without a renewal; raises LoginOver if not even a renewal helps."""
+    """Whether a login is usable without a renewal; raises LoginOver if a renewal is impossible."""
     if login.serves(rejected):
         return True
     if login.refresh_token is None:

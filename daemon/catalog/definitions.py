@@ -105,7 +105,7 @@ NEVER = inf
 """The time of a form of unknown age: such a form counts as newer than anything that a client has seen."""
 
 MAX_RENAMED = 1000
-"""Renames kept per server, the latest: a server may invent ever more names."""
+"""Renames kept per server, the latest: a server may invent names without end."""
 
 
 def say_the_same(one: Mapping[str, Definition], other: Mapping[str, Definition]) -> bool:

@@ -142,7 +142,7 @@ class ServerEntry:
     description: str
     status: facts.ServerStatus
     trouble: Reason = HEALTHY
-    """The trouble that lists report: as in `status`, but in constant words while tries fail in the same way."""
+    """The trouble that lists report: as in `status`, but in the same words while tries fail alike."""
     lists: Mapping[Kind, KnownList] = attrs.field(factory=dict, repr=False)
     epoch: int = 0
     """Version of the capabilities that clients see."""

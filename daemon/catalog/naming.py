@@ -50,7 +50,7 @@ class Spelling(msgspec.Struct, frozen=True):
     ways: Callable[[ToolKey], Iterator[str]]
     """Yields possible names, the best first; at least one is always free."""
     misleads: Callable[[str, str, Collection[str]], bool]
-    """Whether a name of a server's definition reads as a reference to another of these servers."""
+    """Whether a server's name for a definition reads as a reference to another of these servers."""
 
 
 def of_tool(key: ToolKey) -> Iterator[str]:

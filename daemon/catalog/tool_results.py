@@ -79,7 +79,7 @@ a map."""
 
 KEPT_RESULTS, MAX_TOOLS, MAX_WAITING, MAX_RESULT = 20, 1000, 4, 256 * 1024
 """Latest results that make up a tool's shape; tools with a shape; results that wait to be examined; bytes of
-the longest such result, which takes a worker thread some 50 ms."""
+the longest examined result, which takes a worker thread some 50 ms."""
 
 _CAMEL = r"[A-Z]{1,4}[a-z]{1,20}|[A-Z]{2,4}"
 _WORD = rf"(?:{_CAMEL}|[a-z]{{1,20}}|[A-Z]{{1,12}})"

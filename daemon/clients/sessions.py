@@ -65,7 +65,7 @@ MAX_LEFT_GRANTS = 256
 """Unconnected sessions whose grants are kept: the most recently left ones."""
 
 GRACE = 600.0
-"""Seconds that grants survive a session's last connection: as long as a user has to answer."""
+"""Seconds that grants survive a session's last connection: the time that a user has to answer."""
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):

@@ -171,7 +171,7 @@ def _normal(host: str) -> tuple[str, bool]:
 
 
 def _address(text: str) -> str:
-    """An IPv4 address in its usual form; empty for forms that only C libraries accept."""
+    """An IPv4 address in its usual form; empty for a form that only C libraries accept."""
     try:
         return str(IPv4Address(text))
     except ValueError:

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Misfit(ValueError):
-    """A value has faults, in `problems` by trail within it; `rest` is the usable part."""
+    """A value has faults: `problems` has each by its trail in the value, `rest` is the usable part."""
 
     def __init__(self, message: str, problems: Iterable[tuple[str, str]] = (), rest: Any = None) -> None:
         super().__init__(message)

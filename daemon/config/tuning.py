@@ -115,7 +115,7 @@ Count = Annotated[int, at_least(1)]
 Cores = Annotated[float, more_than(0)]
 Capacity = Annotated[int, at_least(0)]
 AnswerTokens = Annotated[int, at_least(500), at_most(65_536)]
-"""Fewer tokens leave no room for names. More are over 256 KiB, built in one turn: no model reads as much."""
+"""Fewer tokens leave no room for names. More than 256 KiB, built in one turn, is more than a model reads."""
 
 
 class RestartType(StrEnum):

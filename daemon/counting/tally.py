@@ -31,7 +31,7 @@ LATENCY_BOUNDS = (
 
 MAX_SERVERS = 256
 """Most servers counted separately, the first of the configuration: ten times as many as the largest real one
-has, and a scrape of a few megabytes if each of them has each outcome on each surface."""
+has. A scrape takes a few megabytes if each server has each outcome on each surface."""
 
 MAX_TOOLS = 1000
 """Most tools counted separately over all restarts, the first ones called: few of the 1,519 tools of 46 real

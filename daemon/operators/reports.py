@@ -1,4 +1,4 @@
-"""Typed reports of operators' commands: the JSON of the control socket, which their keys follow.
+"""Typed reports of operators' commands, with the keys of the control socket's JSON.
 
 Plain dictionaries: structuring them into classes would cost `mcpd status` a fifth more. `cli.control` names the
 member that another version's answer lacks; unknown members are ignored.

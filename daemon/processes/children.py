@@ -55,7 +55,7 @@ LAST_SECONDS = 1.0
 """Seconds for a command's pipes to close after its processes ended: another program may hold one; also
 seconds for mcpd's own command to end by itself."""
 MOST_PRINTED = 64 * 1024
-"""Most bytes kept of each output of a command, from its end; one byte more shows that there were more."""
+"""Most bytes kept of each output of a command, the last ones; a further byte shows that there were more."""
 
 
 THIS_CODE = {"PYTHONPATH": str(Path(__file__).parents[2])}

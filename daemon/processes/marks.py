@@ -40,7 +40,7 @@ _helpers: set[int] = set()
 """Marks of processes that do mcpd's own work: they belong to no server, and have no leaf."""
 
 _unmarked: set[int] = set()
-"""Marks that could not be set: orphans of these servers cannot be told from strays."""
+"""Marks that could not be set: mcpd cannot distinguish orphans of these servers from strays."""
 
 _series: list[int] = []
 """The series of this process, once it is drawn."""

@@ -83,7 +83,7 @@ CORRECTION = 0.7
 """The weight of a spelling correction."""
 
 FOLLOWED = 4000
-"""Most tools that contain a synonym: a word in nearly every tool says nothing and costs the most."""
+"""Most tools that contain a synonym: a word in nearly every tool is no help and costs the most."""
 
 COMMON = 5.35
 """The rarity below which a verb fits any tool (find, write); a rarer verb has a meaning (schedule, commit)."""

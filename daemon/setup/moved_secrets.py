@@ -258,7 +258,7 @@ class OwnVariables:
 
     draft: Draft
     unused: tuple[str, ...]
-    """Variables in the file that no entry needs, and that programs obey."""
+    """The file's variables that no entry needs and that programs obey."""
 
 
 def with_own_variables(present: Present, environ: Mapping[str, str]) -> OwnVariables:

@@ -51,7 +51,7 @@ SCHEMA_OF_BEFORE = "mcpd_before_0_1_0"
 """The schema that receives the tables of a store made before mcpd 0.1.0."""
 
 CHANNEL = "CAST('mcpd ' || CAST(current_schema() AS text) AS name)"
-"""The channel of the daemons on one database and schema; schemas with equal cut names cause vain polls."""
+"""The channel of the daemons on one database and schema; schemas with equal cut names cause useless polls."""
 
 _NAME = re.compile(r":(\w+)")
 

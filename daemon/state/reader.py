@@ -1,4 +1,4 @@
-"""Reads rows into records. Every cell is checked; a row that was edited into nonsense is left out alone."""
+"""Reads rows into records. Every cell is checked; of edited rows, only invalid ones are left out."""
 
 from __future__ import annotations
 

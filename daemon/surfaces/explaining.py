@@ -156,7 +156,7 @@ if not TYPE_CHECKING:
 
 
 MAX_FAULTS = 5
-"""Faults in one error; once they are corrected, the model is shown the others."""
+"""Faults in one error; the model sees further faults once these are corrected."""
 
 MAX_MESSAGE = 200
 """Most characters of the text about one fault."""

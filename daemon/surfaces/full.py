@@ -26,7 +26,7 @@ LINES_CHARACTERS = 1000
 """Most characters about all servers that are down: Claude Code shows its model 2 KB of instructions."""
 
 LINE_CHARACTERS = 400
-"""Most characters about one server that is down; event and remedy take some 200."""
+"""Most characters about one server that is down; its failure and remedy take some 200."""
 
 
 def is_down(entry: ServerEntry) -> bool:

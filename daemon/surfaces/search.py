@@ -27,7 +27,7 @@ SEARCH = "search_tools"
 META_TOOLS = (SEARCH, calling.CALL_TOOL, calling.CALL_READ_ONLY)
 
 DEFAULT_LISTED = 5
-"""Found tools that are listed with schemas by default: of 20, most would be read in vain."""
+"""Found tools that are listed with schemas by default: with 20, a model would read most in vain."""
 
 LISTED_ANSWERS = 2
 """Room for found tools in the list, in answers of the largest size: the newest two stay whole."""

@@ -31,7 +31,7 @@ BATCH = 16
 """Calls or events in one request: encoded in some 3 ms, for which the loop may have to wait."""
 
 REST = 9.0
-"""Seconds of rest after each second of processor time, which allows some 500 calls a second."""
+"""Seconds of rest after each second of processor time: enough for some 500 calls a second."""
 
 STOP_SECONDS = 1.0
 """Seconds that a stopping daemon waits for the last export."""

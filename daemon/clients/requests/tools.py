@@ -47,7 +47,7 @@ def patience_of(client: ClientInfo) -> float:
 
 
 MAX_WAITING_LISTS = 16
-"""Requests for lists that one client may have waiting; more are answered with the lists known so far."""
+"""Waiting requests for lists of one client; further requests get the lists known so far."""
 
 PAGE_SHARE = 2
 """A page takes at most half of a client's queue limit: 4 MiB by default, enough for 1,519 tools."""

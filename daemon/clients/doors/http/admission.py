@@ -32,7 +32,7 @@ FORGET_SECONDS = 600.0  # seconds without a wrong token after which an address s
 SAY_SECONDS = 60.0  # seconds between two log lines about one address
 
 MAX_ADDRESSES = 4096
-"""Addresses remembered, the latest: 1 MiB. Guessing from more addresses than that is no easier."""
+"""Addresses remembered, the latest ones, in 1 MiB. Guessing from more addresses is not easier."""
 
 NEIGHBOURS = 64  # leading bits of an IPv6 address that count: one site has all the rest (RFC 6177)
 
