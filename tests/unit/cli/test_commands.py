@@ -106,7 +106,7 @@ def test_the_list_of_tokens_marks_those_that_do_not_count(control: Controls, cap
     assert json.loads(capsys.readouterr().out) == {"tokens": listed, "problem": ""}
     daemon.answers["tokens"] = {**TOKENS, "problem": "it is damaged"}
     told = err_of(capsys, implementation("token").main(["new", "x"]), 1)
-    assert "not shown again" in told
+    assert "does not show it again" in told
     assert "it is damaged" in told
 
 

@@ -134,8 +134,8 @@ async def test_the_first_answer_with_content_says_that_the_instance_is_another_o
     pong = {"type": "text", "text": "pong"}
     assert other == {"x": 1.0, "content": [pong], "isError": True}
     text = (
-        "mcpd: alpha was started again for this session (it had ended after 600 s without use); what it"
-        " held (pages, files open, memory) is gone."
+        "mcpd: alpha was started again for this session (it had ended after 600 s without use); its"
+        " state (pages, open files, memory) is lost."
     )
     assert told == {**other, "content": [pong, {"type": "text", "text": text}]}
 

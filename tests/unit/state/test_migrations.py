@@ -117,7 +117,7 @@ def test_daemons_that_come_at_once_move_a_store_of_before_once(
             store.close()
     found = postgres_place.run("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'mcpd%'")
     assert found == [("mcpd_before_0_1_0",)]
-    assert len([line for line in logged if "moved aside" in line]) == 1
+    assert len([line for line in logged if "and began a new store" in line]) == 1
 
 
 def test_a_store_of_before_that_cannot_be_moved_stays_and_the_fault_says_what_to_do(
