@@ -32,7 +32,7 @@ STYLES = 6
 """Series that the stylesheet can distinguish; a chart with more could not be read."""
 
 _GRID = f'<path class="grid" d="M0 0H{WIDTH}M0 {HEIGHT // 2}H{WIDTH}M0 {HEIGHT}H{WIDTH}"/>'
-"""Lines at the top, the middle and the bottom, at the labels."""
+"""Lines at the heights of the labels: top, middle and bottom."""
 
 ROWS = 60
 """Rows of a chart's table of numbers. Of more moments, evenly spaced ones are left out, never the last."""

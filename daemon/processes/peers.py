@@ -322,7 +322,7 @@ _OWNER_AT = 16 + 4 + 48 + 12
 ANY = 0xFFFFFFFF
 
 REMEMBERED = 16
-"""Most processes searched first: they held the last connections: a client opens several."""
+"""Most processes searched first, the holders of the last connections: a client opens several."""
 
 UNSEEN = (
     "mcpd sees no process of this user at the other end, so it cannot tell whether a server connects:"

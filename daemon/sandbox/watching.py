@@ -59,7 +59,7 @@ class _Look(NamedTuple):
 
 
 def looks_of(machine: str) -> dict[int, list[_Look]]:
-    """The looks at each watched call of a machine, by the call's number; raises `ValueError`."""
+    """The arguments to look at in each watched call of a machine, by the call's number; raises `ValueError`."""
     column, found = 1 + list(ARCHITECTURES).index(machine), dict[int, list[_Look]]()
     for row in tomllib.loads((files("daemon.sandbox") / "watched.toml").read_text(encoding="utf-8"))["calls"]:
         found.setdefault(row[column], []).append(_Look(*row[3:]))
