@@ -1,6 +1,7 @@
 """Results on disk: whose they are, how long they stay, and searches that go wrong."""
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -216,9 +217,11 @@ async def test_pieces_end_with_lines_and_are_the_whole_together(results: KeptRes
     assert start["text"].endswith("Zeile\n")
     assert text.startswith(start["text"])
     assert text.endswith(end["text"])
-    pieces: list[str] = []
-    while (at := len("".join(pieces).encode())) < len(text.encode()):
-        pieces.append(await read(results, mine, found, offset=at, limit=1000 if len(pieces) == 1 else 10**6))
+    pieces, note = list[str](), "go on with offset 0]"
+    while more := re.search(r"go on with offset (\d+)\]$", note):
+        at, most = int(more[1]), 1000 if len(pieces) == 1 else 10**6
+        pieces.append(await read(results, mine, found, offset=at, limit=most))
+        note = json.loads(mine.finished)["content"][1]["text"]
     assert "".join(pieces) == text
     assert {each[-6:] for each in pieces[:2]} == {"Zeile\n"}
     # There is no line end near.

@@ -410,7 +410,9 @@ def test_a_daemon_that_failed_leaves_its_sockets_and_one_that_was_stopped_does_n
 def test_it_is_shown_whether_the_daemon_runs_or_not(user: User) -> None:
     assert "no daemon has written" in user.mcpd("logs", "--daemon").stderr
     user.start()
+    moved = user.log.rename(user.home / user.log.name)
     assert "ready: clients connect to" in user.mcpd("logs", "--daemon").stdout
+    moved.rename(user.log)
     user.mcpd("stop")
     ended = user.mcpd("logs", "--daemon", "-n", "1")
     assert (ended.returncode, ended.stdout.count("\n")) == (0, 1)

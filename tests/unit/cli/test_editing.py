@@ -53,14 +53,7 @@ def test_a_key_is_written_or_removed_with_what_it_leaves_empty_and_all_else_stay
     assert config.read_text() == WRITTEN.replace(before, after)
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
-        '"command": "uvx time --x"',
-        '"command": ["uvx", "time", "--x"]',
-        '"command": "uvx time", "args": ["--x"]',
-    ],
-)
+@cases("written")
 def test_one_argument_of_a_whole_command_line_is_changed_and_removed(written: str, config: Path) -> None:
     config.write_text(f'{{"mcpServers": {{"time": {{{written}}}}}}}')
     assert told(config, "set", "time", "start=lazy") == 0
