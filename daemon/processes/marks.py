@@ -155,6 +155,12 @@ def is_a_servers(child: int) -> bool:
     return child in children() or (limit is not None and (limit[0] in _children or _is_stray(limit)))
 
 
+def is_starting(child: int) -> bool:
+    """Whether a child of mcpd is a server's, and its pid is not recorded yet."""
+    limit = proc.limit(child)
+    return limit is not None and _children.get(limit[0]) == _STARTING
+
+
 def _top(process: proc.Process, alive: Mapping[int, proc.Process]) -> tuple[int, bool]:
     """The child of mcpd that a process descends from, and True; or its topmost visible ancestor, and False."""
     own = os.getpid()

@@ -121,7 +121,7 @@ class Peers:
     _said: dict[str, tuple[float, int]] = attrs.field(factory=dict, init=False)
 
     def admit(self, connection: socket.socket) -> PeerCredentials | None:
-        """Admit a connection's peer until `leave`; None if refused. Raises `OSError`: no descriptor is left."""
+        """Admit a connection's peer until `leave`; None if refused. Raises `OSError`: it cannot be told yet."""
         raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEERCRED.size)
         pid, uid, _gid = PEERCRED.unpack(raw)
         peer = PeerCredentials(pid, uid)
@@ -199,6 +199,8 @@ def _stems_from_server(
         child = child_above(peer.pid)
         if not _is_still(connection):
             raise Untraceable(f"pid {peer.pid} is gone")
+        if child is not None and marks.is_starting(child):
+            raise BlockingIOError
     except Untraceable as error:
         return RefusalReason.GONE, f"mcpd cannot tell whether it is a server's process: {error}"
     return origin_refusal(child, servers())

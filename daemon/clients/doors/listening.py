@@ -26,6 +26,8 @@ from daemon.wire.outbox import Link, Outbox
 BREATHER = 0.1
 """Seconds without accepting after a shortage: descriptors or memory may become free meanwhile (as in trio)."""
 
+START_SECONDS = 0.01  # until the daemon knows the pid of a process that it has just started
+
 SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 KEPT_DESCRIPTORS = 64
@@ -124,7 +126,10 @@ class Listener(Generic[V]):
                 return self._admit(connection)
             except OSError as error:
                 try:
-                    await self._wait_out(error)
+                    if isinstance(error, BlockingIOError):
+                        await trio.sleep(START_SECONDS)
+                    else:
+                        await self._wait_out(error)
                 except BaseException:
                     connection.close()
                     raise

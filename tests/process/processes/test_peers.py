@@ -1,6 +1,7 @@
 """Who may come in: by user, by descent, and as long as there is room."""
 
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 from loguru import logger
 
-from daemon.processes import marks, peers
+from daemon.processes import marks, peers, proc
 from daemon.processes.peers import PEERCRED, SAY_SECONDS, PeerCredentials, Peers, Shares, own_and, shares
 from tests.process.processes.test_own import NOBODY
 from tests.unit.cases import cases
@@ -80,9 +81,13 @@ def test_who_may_connect_is_us_root_and_who_the_configuration_names() -> None:
 def test_a_servers_process_is_refused_unless_it_is_named(script: str, tmp_path: Path, log: list[str]) -> None:
     with connected(script, tmp_path) as (pid, link):
         mark = marks.new()
-        marks.started(mark, pid)
         try:
             door = Peers("operators", shares(32), uids=own_and(()))
+            # Until its pid is known, nobody can say whether it is named.
+            resource.prlimit(pid, proc.RLIMIT_LOCKS, (mark, resource.RLIM_INFINITY))
+            with pytest.raises(BlockingIOError):
+                door.admit(link)
+            marks.started(mark, pid)
             assert door.admit(link) is None
             assert door.report()["refused"] == {"server": 1}
             assert door.open == 0
