@@ -276,9 +276,11 @@ class _Making:
         """The text of a value, with inputs in place of its variables or of the whole value."""
         if "value" in value:
             known = value.get("variables", {})
-            # Fixed ones first, since parts of a reference become one when they are together.
-            text = _VARIABLE.sub(lambda found: known.get(found[1], {}).get("value", found[0]), value["value"])
-            made = {each: self._text(each, known[each]) for each in _VARIABLE.findall(text) if each in known}
+            fixed = {each: known[each]["value"] for each in known if "value" in known[each]}
+            # Fixed ones only before the escaping: parts of a reference become one when they are together.
+            text = _VARIABLE.sub(lambda found: fixed.get(found[1], found[0]), value["value"])
+            asked = [each for each in _VARIABLE.findall(text) if each in known and each not in fixed]
+            made = {each: self._text(each, known[each]) for each in asked}
             return _VARIABLE.sub(lambda found: made.get(found[1], found[0]), as_text(text))
         name = re.sub(r"[^\w.-]+", "_", name, flags=re.ASCII)[:64]
         said = {each: value[member] for each, member in _MEMBERS.items() if member in value}
