@@ -259,5 +259,5 @@ def test_it_is_installed_shown_and_removed_and_without_systemd_it_says_what_happ
     assert said in out_of(capsys, main(["status"]))
     assert "stopped and removed" in out_of(capsys, main(["uninstall"]))
     monkeypatch.setenv("PATH", "/nowhere")
-    assert "`mcpd connect` starts the daemon where none runs" in err_of(capsys, main(["install", "--yes"]), 1)
+    assert "`mcpd connect` and `mcpd start` start the daemon" in err_of(capsys, main(["install", "--yes"]), 1)
     assert main(["status"]) == 1
