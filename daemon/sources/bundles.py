@@ -49,7 +49,10 @@ def checked_archive(content: bytes) -> ZipFile:
     archive, folders = ZipFile(io.BytesIO(content)), set[PurePosixPath]()
     for each in archive.infolist():
         left -= each.file_size
-        folders.update(PurePosixPath(each.orig_filename[:MOST_NAME]).parents)
+        folder = PurePosixPath(each.orig_filename[:MOST_NAME]).parent
+        while folder not in folders:  # A path of each file has up to 512.
+            folders.add(folder)
+            folder = folder.parent
         is_large = left < 0 or len(folders) > MOST_FILES
         if problem := _problem(each) or "makes the bundle too large when it is unpacked" * is_large:
             raise SourceTrouble(f"'{each.orig_filename[:99]}' in it {problem}")

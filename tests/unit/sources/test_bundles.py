@@ -10,7 +10,7 @@ import stat
 import zipfile
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
 
 import attrs
@@ -326,6 +326,19 @@ def test_too_many_files_and_directories_are_refused(tmp_path: Path, monkeypatch:
     assert "'3/b/c/d' in it makes the bundle too large" in refusal(bundled(*ways), tmp_path)
     monkeypatch.setattr(bundles, "ZipFile", never)
     assert "it has more than 10 files" in refusal(bundled(*[Entry(f"{at}") for at in range(11)]), tmp_path)
+
+
+def test_many_files_in_one_deep_directory_are_counted_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Folder(PurePosixPath):
+        hashed = 0
+
+        def __hash__(self) -> int:
+            Folder.hashed += 1
+            return super().__hash__()
+
+    monkeypatch.setattr(bundles, "PurePosixPath", Folder)
+    checked_archive(bundled(*(Entry("a/" * 100 + f"{at}") for at in range(100))))
+    assert Folder.hashed < 1000
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
