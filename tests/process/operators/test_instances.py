@@ -152,7 +152,7 @@ async def test_a_call_that_hangs_is_seen_and_ended_and_its_server_knows(
         await until(lambda: '"cancelled"' in record.read_text(), record.read_text, seconds=PATIENCE, every=0.01)
         assert (await told(operator, "calls"))["inFlight"] == []
         refused = await operator.request("cancel", {"id": call["id"]})
-        assert "it has ended" in refused["error"]["message"]
+        assert "the call has ended" in refused["error"]["message"]
         # It is at work for others, and what has ended is known.
         await client.call("slow", "echo", {"n": 1}, **meta)
         assert "error" not in await client.get()
