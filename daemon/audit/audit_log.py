@@ -370,7 +370,7 @@ class Audit:
         """Write, sync and copy whatever is due; returns whether the disk accepted it. `opening`: only write."""
         now = self._busy_since = trio.current_time()
         self._some = trio.Event()
-        if self.dropped > self._told:
+        if self.dropped > self._told and (last or not self.problem):
             self._waiting.append((self._lost, self.dropped - self._told, "the disk was too slow"))
             self._told = self.dropped
         keep = not opening and (last or now >= self._kept_at + HEAD_SECONDS)

@@ -132,12 +132,16 @@ async def test_a_full_disk_is_tried_again_now_and_then_at_no_loss(
 async def test_what_is_lost_is_counted_in_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_log, "WAITING", 10)
     found = await opened(tmp_path)
-    found.note(15)
+    with disk(monkeypatch, refuse):
+        for _round in range(3):
+            found.note(15)
+            assert not await found.audit._round()
     for _round in range(2):
         assert await found.audit._round()
-    assert found.decisions() == ["began", *["sent"] * 10, "lost"]
-    assert found.records()[-1]["details"] == {"count": 5, "because": "the disk was too slow"}
-    assert found.audit.lost == 5
+    # While the disk refuses, no further record of losses waits.
+    assert found.decisions() == ["began", *["sent"] * 10, "lost", *["sent"] * 20, "lost"]
+    assert found.records()[-1]["details"] == {"count": 10, "because": "the disk was too slow"}
+    assert found.audit.lost == 15
 
 
 async def test_a_fault_of_one_record_costs_that_record(tmp_path: Path) -> None:
