@@ -169,7 +169,7 @@ def _change(
     text = read_document(present.config.text() or "", Format.JSON, source=str(path))
     written: Any = value_at(text.value(), place)
     is_item = any(each.trail[:-1] == ("args",) for each in wished)
-    split = _split(present.servers[name], written) if is_item else []
+    split = _split(present.servers[name], written) if place and is_item else []
 
     def write(text: EditedText, settings: Sequence[Setting]) -> None:
         for each in settings:
@@ -204,10 +204,12 @@ def _change(
     return _settle(options, path, draft, _undo_by(options, wished, before, draft) or back, heading=heading)
 
 
-def _split(entry: Mapping[str, Any], written: Mapping[str, Any]) -> list[Setting]:
+def _split(entry: Any, written: Any) -> list[Setting]:
     """The settings that divide a command line in `command` into `command` and `args`; empty if divided."""
-    parts = () if written.get("command") == entry.get("command") else ("command", "args")
-    return [Setting(trail=(key,), value=entry[key]) for key in parts]
+    keys = ("command", "args")
+    if not isinstance(written, dict) or any(written.get(key) == entry.get(key) for key in keys):
+        return []
+    return [Setting(trail=(key,), value=entry[key]) for key in keys]
 
 
 def put(options: argparse.Namespace, wished: list[Setting], heading: str = "", *, keep: bool = True) -> int:

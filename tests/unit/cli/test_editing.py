@@ -79,6 +79,12 @@ def test_a_fault_is_told_with_its_place_and_nothing_is_written(
     assert not config.with_name("env").exists()
 
 
+def test_an_entry_that_is_no_object_has_no_arguments(config: Path, capsys: Captured) -> None:
+    config.write_text('{"mcpServers": {"time": "uvx time"}}')
+    said = err_of(capsys, told(config, "unset", "time", "args[0]"), 1)
+    assert "there is no $.mcpServers.time.args[0] in " in said
+
+
 def test_words_that_name_no_key_are_a_wrong_usage(config: Path, capsys: Captured) -> None:
     for key in ("", "=lazy", "a..b=1", "a[x]=1"):
         with pytest.raises(SystemExit):
