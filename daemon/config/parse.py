@@ -362,9 +362,9 @@ def _confined(server: Server, default: SandboxWish, faults: list[Fault]) -> Serv
     wish, enabled = server.sandbox, server.sandbox_enabled
     if runs_container(server):
         if sandbox_in_force(wish, enabled=enabled) is not None:
-            trail = below(ROOT, "mcpServers", server.name)
-            text = 'mcpd confines no container, which is a sandbox of its own: remove this key, or say "off"'
-            faults.append(Fault(path=below(trail, "sandbox" if wish else "sandboxEnabled"), message=text))
+            key, off = ("sandboxEnabled", "false") if enabled else ("sandbox", '"off"')
+            text = f"mcpd confines no container, which is a sandbox of its own: remove this key, or write {off}"
+            faults.append(Fault(path=below(ROOT, "mcpServers", server.name, key), message=text))
         return server
     programs = [words[0] for words in started((server.command or "", *server.args))]
     return attrs.evolve(server, confined=sandbox_in_force(wish, default, programs, enabled=enabled))
