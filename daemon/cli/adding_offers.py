@@ -162,8 +162,8 @@ def _placed(
 ) -> tuple[Sequence[Any], list[str] | None]:
     """An offer's arguments, with an entry's words (`held`) for those in `former`, and the entry's own words.
 
-    An own word stays before the same argument. Without `former`, the offer's present arguments replace it; if
-    they look like own words, returns `held` and None.
+    An own word stays before the same argument. Without `former`, offered arguments that the entry has replace
+    it; if own words look like arguments, returns `held` and None.
     """
     offered = [_parts(each) for each in offer.entry.get("args", [])]
     several = {f"${{input:{each.name}}}" for each in offer.inputs if each.multiple}

@@ -147,7 +147,7 @@ def _words(report: Message) -> Iterator[str]:
         known = f"up to record {each.vouched:,}" if each.vouched else "none: missing last records stay unseen"
         yield f"Confirmed elsewhere: {known}. To compare later: --head {each.last}:{each.digest}"
     for each in {each.chain: each for each in report["notHere"]}.values():
-        yield f"Missing: chain {each.chain or '?'} with record {each.seq:,}: another daemon has it, or nobody."
+        yield f"Missing: chain {each.chain or '?'} with record {each.seq:,}: another daemon's, or removed."
     sources = "; ".join(f"{source}: {heads}" for source, heads in report["compared"].items())
     yield (
         f"Compared with heads of {sources}."

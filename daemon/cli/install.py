@@ -147,7 +147,7 @@ def _uninstalled(program: ClientProgram, change: file_plans.FileChange) -> str:
     if change.former is None:
         return f"mcpd's entry is removed from {path}. The former text is unknown, so nothing else was changed"
     if change.new.exact:
-        return f"{path} is {'deleted, as mcpd made it' if change.after is None else 'restored, byte for byte'}"
+        return f"{path} is {'deleted: mcpd had made it' if change.after is None else 'restored, byte for byte'}"
     if change.before is None:
         return f"{path} was deleted by someone else, and stays deleted"
     parts = [f"mcpd is removed from {path}; later edits of the file stay"]

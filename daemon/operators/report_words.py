@@ -193,7 +193,7 @@ MAX_NAMED = 10
 def _faults(server: ServerReport) -> Iterator[tuple[str, str]]:
     """A suspended sandbox, and problems of lists of prompts and resources; each line with its severity."""
     if server.get("learning"):
-        yield "mcpd is learning the server's needs: until then, it runs unconfined and watched", "warning"
+        yield "mcpd is learning the server's needs: meanwhile, it runs unconfined and watched", "warning"
     for kind, known in (server.get("lists") or {}).items():
         if known["listingError"]:
             yield f"its {kind} could not be listed: {known['listingError']}", "warning"

@@ -48,7 +48,7 @@ _series: list[int] = []
 _counted = itertools.count()
 
 _sweeping: list[bool] = []
-"""Empty while strays are not swept; else whether it may have children of no server (`sweep_strays`)."""
+"""Empty while strays are not swept; else whether the daemon may have children of no server (`sweep_strays`)."""
 
 
 class Found(NamedTuple):
@@ -205,7 +205,7 @@ def memory_by_mark() -> dict[int, int]:
 
 
 def memory_of(ceilings: Mapping[int, int]) -> dict[int, int]:
-    """Memory in bytes by mark, exact only near `ceilings`. Reads /proc: call it in a thread."""
+    """Memory in bytes by mark, exact only for trees above `ceilings`. Reads /proc: call it in a thread."""
     used: dict[int, int] = {}
     trees = find().trees
     for mark in ceilings.keys() & trees.keys():

@@ -67,8 +67,8 @@ def judge(
 ) -> Backoff:
     """Decide what follows the last failure in `streak` (oldest first; it lacks `forgotten` earlier ones).
 
-    `jitter` is in [0, 1); `looping`: it is a crash loop already; at the longest delay, failures are too rare to
-    show that.
+    `jitter` is in [0, 1); `looping`: the child is in a crash loop already, which failures at the longest delay
+    are too rare to show.
     """
     last = streak[-1]
     if last.ending is Ending.CANNOT_START:

@@ -1,7 +1,7 @@
 """The queue of starts: as many as the machine can take run at once; the others wait.
 
-A start keeps its *place* until it ends or its server is idle. Servers that clients call, or used
-until just now, go before servers that nobody needs yet.
+A start keeps its *place* until it ends or its server is idle. Servers that clients call, or used until just
+now, go before servers that nobody needs yet.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ URGENT_PLACES = 1
 """Places for urgent starts, as a multiple of all places, so that a boot delays neither calls nor restarts."""
 
 Look = Callable[[frozenset[int]], Awaitable[Mapping[int, Effort]]]
-"""Returns the CPU time of servers by mark; servers that cannot be observed are missing."""
+"""Returns the activity of servers by mark; servers that cannot be observed are missing."""
 
 
 class Rank(IntEnum):
@@ -90,7 +90,7 @@ class QueuedStart:
         self._starts.leave(self)
 
     def keeps(self, effort: Effort | None) -> bool:
-        """Whether the start keeps its place, judged by its present CPU time; None for an unknown time."""
+        """Whether the start keeps its place, judged by its present activity; None if unknown."""
         now = trio.current_time()
         if now - self._since >= self._hold:
             return False

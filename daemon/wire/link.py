@@ -7,7 +7,7 @@ one flush then writes each touched link. trio's streams would checkpoint on ever
   bytes the peer is behind (`wire.outbox`).
 - Lines arrive in order and only while `run` runs; an exception of the owner ends `run` and nothing else.
 - A frame is queued whole, in order and without an await, so frames are never mixed. While the kernel accepts no
-bytes (`is_blocked`), only the poll's callback writes.
+  bytes (`is_blocked`), only the poll's callback writes.
 - After a failure or a close nothing is written, every queue is empty, and the poll watches neither descriptor.
 """
 

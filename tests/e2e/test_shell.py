@@ -263,7 +263,7 @@ def test_uninstalling_mcpd_takes_its_skills_and_leaves_changed_ones(daemon: Daem
     (desk.home / PLACES[0]).write_text("mine\n")
     said = desk.run("uninstall", "--all", check=1)
     assert "Claude Code: " in said
-    assert "so mcpd leaves it unchanged" in said
+    assert "is not mcpd's text, so it stays" in said
     assert (desk.home / PLACES[0]).read_text() == "mine\n"
     assert not (desk.home / PLACES[3]).exists()
 

@@ -50,7 +50,7 @@ def change(path: Path, state: Path, text: str, *, dry_run: bool = False) -> bool
     with suppress(OSError, msgspec.MsgspecError):
         texts, made = msgspec.json.decode(record.read_bytes(), type=tuple[list[str], list[str]])
     if found.content not in [None, *(each.encode() for each in texts)] and (text or texts):
-        raise files.DocumentError(f"{path} was edited, so mcpd leaves it unchanged: remove it, then try again")
+        raise files.DocumentError(f"{path} is not mcpd's text, so it stays: remove it, then try again")
     if text:
         made = [str(each) for each in path.parents if str(each) in made or not each.exists()]
         # Before the file: what is not in the record stays for good, and the text before still counts.

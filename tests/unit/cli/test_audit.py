@@ -172,7 +172,7 @@ def test_a_given_head_of_a_chain_that_is_not_here_fails_and_one_of_the_journal_i
     other = head_of(some(4, "ee" * 32), chain="ee" * 32)
     (tmp_path / "heads.txt").write_text(f"audit head 4 {other.digest} of {other.chain}\n")
     status, told = run(f"verify --head {tmp_path}/heads.txt")
-    missing = f"Missing: chain {'ee' * 32} with record 4: another daemon has it, or nobody."
+    missing = f"Missing: chain {'ee' * 32} with record 4: another daemon's, or removed."
     assert (status, missing in told) == (1, True)
     monkeypatch.setattr(audit, "journal", lambda _uid: ([other], ""))
     status, told = run("verify")

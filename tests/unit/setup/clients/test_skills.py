@@ -76,7 +76,7 @@ def test_a_file_that_is_not_mcpds_or_was_changed_stays(tmp_path: Path) -> None:
     path, state = tmp_path / "skills" / "mcpd" / "SKILL.md", tmp_path / "state"
     path.parent.mkdir(parents=True)
     path.write_text("mine")
-    with pytest.raises(DocumentError, match="so mcpd leaves it unchanged"):
+    with pytest.raises(DocumentError, match="is not mcpd's text, so it stays"):
         change(path, state, "one")
     assert not change(path, state, "")
     assert path.read_text() == "mine"
@@ -84,7 +84,7 @@ def test_a_file_that_is_not_mcpds_or_was_changed_stays(tmp_path: Path) -> None:
     change(path, state, "one")
     path.write_text("one, and mine")
     for text in ("two", ""):
-        with pytest.raises(DocumentError, match="so mcpd leaves it unchanged"):
+        with pytest.raises(DocumentError, match="is not mcpd's text, so it stays"):
             change(path, state, text)
     assert path.read_text() == "one, and mine"
     (path.parent / "notes").write_text("mine, too")
