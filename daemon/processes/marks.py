@@ -157,7 +157,7 @@ def is_a_servers(child: int) -> bool:
 
 def is_starting(child: int) -> bool:
     """Whether a child of mcpd is a server's, and its pid is not recorded yet."""
-    limit = proc.limit(child)
+    limit = None if child in children() else proc.limit(child)
     return limit is not None and _children.get(limit[0]) == _STARTING
 
 

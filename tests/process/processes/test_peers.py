@@ -80,7 +80,7 @@ def test_who_may_connect_is_us_root_and_who_the_configuration_names() -> None:
 @pytest.mark.parametrize("script", [CONNECT, BELOW], ids=["a server", "what it started"])
 def test_a_servers_process_is_refused_unless_it_is_named(script: str, tmp_path: Path, log: list[str]) -> None:
     with connected(script, tmp_path) as (pid, link):
-        mark = marks.new()
+        mark, other = marks.new(), marks.new()
         try:
             door = Peers("operators", shares(32), uids=own_and(()))
             # Until its pid is known, nobody can say whether it is named.
@@ -88,13 +88,16 @@ def test_a_servers_process_is_refused_unless_it_is_named(script: str, tmp_path: 
             with pytest.raises(BlockingIOError):
                 door.admit(link)
             marks.started(mark, pid)
+            # Once it is known, a mark that it chose itself lets nobody wait for it.
+            resource.prlimit(pid, proc.RLIMIT_LOCKS, (other, resource.RLIM_INFINITY))
             assert door.admit(link) is None
             assert door.report()["refused"] == {"server": 1}
             assert door.open == 0
             assert f"it descends from pid {pid}" in log[0]
             assert Peers("clients", shares(32), uids=own_and(()), servers=lambda: {pid}).admit(link)
         finally:
-            marks.forget(mark)
+            for each in (mark, other):
+                marks.forget(each)
 
 
 def test_a_child_of_ours_that_is_no_server_may_come_in(tmp_path: Path) -> None:
