@@ -223,7 +223,7 @@ def _is_pronounceable(word: str) -> bool:
 _LIST = pattern(r"[\s,;|\"']+")
 _BETWEEN = pattern(r"[:=]")
 _PATH = pattern(r"(?:/[\w. -]+){2,}/?", re.ASCII)
-_BUNDLE = pattern(r"/mcpd/bundles/[a-z0-9_-]+-[0-9a-f]{12}(?=/|\Z)")
+_BUNDLE = pattern(r"/mcpd/bundles/[a-z0-9_-]+-[0-9a-f]{32}(?=/|\Z)")
 _BASIC = pattern(r"(?i)basic\s+([A-Za-z0-9+/_-]+={0,2})\s*")
 _SCHEME = pattern(r"(?i)(?:basic|bearer|token)\s")
 

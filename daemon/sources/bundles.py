@@ -108,7 +108,7 @@ _VERSIONS, _TAKEN = ("0.1", "0.2", "0.3", "0.4"), "0.1 to 0.4, for Linux"
 _PLACES = re.compile(r"\$\{(__dirname|HOME|DESKTOP|DOCUMENTS|DOWNLOADS|pathSeparator|/)\}")
 _SETTINGS = re.compile(r"(?<!\$)\$\$\{user_config\.([^}]+)\}")
 """References to settings, in the form that `as_text` gives them."""
-_NAME = re.compile(r"[a-z0-9_-]+-[0-9a-f]{12}")
+_NAME = re.compile(r"[a-z0-9_-]+-[0-9a-f]{32}")
 
 
 @whole("the bundle is refused, and nothing is unpacked")
@@ -174,7 +174,7 @@ def _offer(manifest: Any, digest: str, environ: Mapping[str, str], files: Collec
         raise SourceTrouble(
             f"it has version {kind}, for {needs.get('platforms', 'all')}; mcpd accepts {_TAKEN}"
         )
-    directory, own = bundles(environ) / f"{slug(name) or 'bundle'}-{digest[:12]}", home(environ)
+    directory, own = bundles(environ) / f"{slug(name) or 'bundle'}-{digest[:32]}", home(environ)
     places = {"__dirname": str(directory), "HOME": str(own), "pathSeparator": "/", "/": "/"}
 
     def plain(text: object) -> str:

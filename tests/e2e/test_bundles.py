@@ -106,7 +106,7 @@ def test_a_bundle_is_added_used_replaced_and_removed(
         assert "its bundle" not in daemon.outcome("remove", "again", *config[:2]).stderr
         assert unpacked() == ["server-memory"]
         done = daemon.outcome("add", "server-memory", str(packed["everything"]), "--replace", *config)
-        assert f"deleted its bundle, {root}/server-memory-{digest[:12]}" in done.stderr
+        assert f"deleted its bundle, {root}/server-memory-{digest[:32]}" in done.stderr
         assert unpacked() == ["server-everything"]
         done = daemon.outcome("remove", "server-memory", *config[:2])
         assert "the daemon has stopped server-memory" in done.stdout

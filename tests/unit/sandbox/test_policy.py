@@ -420,7 +420,7 @@ def test_a_program_beside_the_home_is_shown(home: Path, mode: str, monkeypatch: 
     assert made.places[str(installed)] is Access.READ
 
 
-BUNDLE = ".local/share/mcpd/bundles/one-0123456789ab"
+BUNDLE = ".local/share/mcpd/bundles/one-0123456789abcdef0123456789abcdef"
 
 
 @pytest.mark.parametrize("mode", ["home", "strict"])

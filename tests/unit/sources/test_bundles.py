@@ -77,7 +77,7 @@ def test_a_server_is_offered_with_its_files_and_its_hash(key: str, version: str,
     written = {name: value for name, value in manifest().items() if name != "manifest_version"}
     offer = take({**written, key: version}, "server/index.js")
     digest = hashlib.sha256((take.directory / "some.mcpb").read_bytes()).hexdigest()
-    directory = take.directory / "data" / "mcpd" / "bundles" / f"some-server-{digest[:12]}"
+    directory = take.directory / "data" / "mcpd" / "bundles" / f"some-server-{digest[:32]}"
     origin = {"name": "Some Server", "version": "1.2.3", "hash": f"sha256:{digest}", "bundle": str(directory)}
     assert (offer.name, attrs.asdict(offer.origin)) == ("some-server", {"registry": None, **origin})
     assert filled(offer, {}) == {"command": "node", "args": [f"{directory}/server/index.js"]}
@@ -201,9 +201,9 @@ def test_a_directory_that_was_unpacked_in_part_or_changed_is_unpacked_again(take
 def test_nothing_but_a_bundle_is_removed(written: str, take: Taking) -> None:
     directory = bundle_of(take(manifest(), "server/index.js"))
     root = directory.parent
-    for place in (root.parent / "kept-0123456789ab", root / "one"):
+    for place in (root.parent / "kept-0123456789abcdef0123456789abcdef", root / "one"):
         place.mkdir()
-    (root / "linked-0123456789ab").symlink_to(take.home)
+    (root / "linked-0123456789abcdef0123456789abcdef").symlink_to(take.home)
     (take.home / "file").touch()
     before = sorted(take.directory.rglob("*"))
     assert take.remove(written.format(root=root, home=take.home, name=directory.name)) is None
