@@ -197,6 +197,15 @@ def test_a_directory_that_was_unpacked_in_part_or_changed_is_unpacked_again(take
     assert [*directory.parent.iterdir()] == [directory]
 
 
+def test_a_link_in_place_of_a_directory_is_no_unpacked_bundle(take: Taking) -> None:
+    content = packed({"manifest.json": json.dumps(manifest()), "server/index.js": ""})
+    directory = bundle_of(take.file(content))
+    directory.rename(other := take.home / "other")
+    directory.symlink_to(other)
+    with pytest.raises(SourceTrouble):
+        take.file(content)
+
+
 @cases("written")
 def test_nothing_but_a_bundle_is_removed(written: str, take: Taking) -> None:
     directory = bundle_of(take(manifest(), "server/index.js"))
