@@ -86,6 +86,8 @@ def test_models_are_told_on_every_surface_why_a_server_is_down_and_what_helps() 
                     return {**greeting, "tools": listed, "said": client.call(tool, arguments)}
 
             eventually(lambda: set(states(daemon)) == {"ready", "backoff", "needs_auth"}, daemon.said)
+            # Its last words may be read a moment after its end.
+            eventually(lambda: daemon.ask("status")["servers"]["broken"]["happened"] == WANTS, daemon.said)
             status = daemon.ask("status")["servers"]
             full = told("mcpd_status", {}, surface="full")
             category = told("get-category-tools", {"category": "broken"}, surface="category")
